@@ -1,0 +1,177 @@
+"""How a checkpoint stores the weights of its linear layers: bits, scales, and which modules are left alone."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from planner.errors import InputError
+from planner.origin import Origin
+from planner.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """One storage form for linear weights."""
+
+    name: str
+    weight_bits: int
+    scale_bytes: int
+    """Bytes of one scale."""
+    scale_rows: int | None = None
+    """Output features that share a scale; None: all of them."""
+    scale_cols: int | None = None
+    """Input features that share a scale; None: all of them."""
+    zero_point_bits: int = 0
+    """Bits of the zero point stored beside each scale."""
+    tensor_scales: int = 0
+    """Further float32 scales per weight matrix (global and activation scales)."""
+    excluded: tuple[str, ...] = ()
+    """Module names or patterns that stay in the model's dtype."""
+
+    def weight_bytes(self, rows: int, cols: int) -> int:
+        """Stored bytes of one rows x cols weight matrix with its scales [B].
+
+        source: vLLM 0.33, model_executor/layers/quantization (fp8.py, modelopt.py, awq.py, gptq.py)
+        """
+        groups = ceil_div(rows, self.scale_rows or rows) * ceil_div(cols, self.scale_cols or cols)
+        scales = groups * self.scale_bytes + ceil_div(groups * self.zero_point_bits, 8)
+        return ceil_div(rows * cols * self.weight_bits, 8) + scales + 4 * self.tensor_scales
+
+    def leaves_alone(self, module: str) -> bool:
+        """True if the checkpoint keeps this module in the model's dtype (the output head always is)."""
+        return module == "lm_head" or any(_matches(pattern, module) for pattern in self.excluded)
+
+
+FP8_TENSOR = Quantisation("fp8, one scale per tensor", 8, 4)
+FP8_CHANNEL = Quantisation("fp8, one scale per output channel", 8, 4, scale_rows=1)
+
+ENGINE_FLAGS = {"fp8": FP8_TENSOR}
+"""What the engine can quantise an unquantised checkpoint to while loading it (`--quantization`)."""
+
+
+def from_engine_flag(flag: str) -> Quantisation:
+    """The form that `--quantization FLAG` loads an unquantised checkpoint in."""
+    if flag not in ENGINE_FLAGS:
+        accepted = ", ".join(ENGINE_FLAGS)
+        raise InputError(
+            f"--quantization: {flag!r} cannot be applied while loading; accepted: {accepted}. "
+            "A checkpoint that is already quantised needs no flag"
+        )
+    return ENGINE_FLAGS[flag]
+
+
+def from_checkpoint(
+    config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None, origin: Origin
+) -> Quantisation | None:
+    """The form a checkpoint declares, or None where its weights are not quantised.
+
+    config.json's quantization_config is read; hf_quant_config.json only where that is absent, and it counts only
+    when its producer is modelopt (vLLM 0.33, config/model.py).
+    raises: InputError for a method that planner does not know
+    """
+    declared = config.get("quantization_config") or config.get("compression_config")
+    if declared is None:
+        if not hf_quant_config or (hf_quant_config.get("producer") or {}).get("name") != "modelopt":
+            return None
+        declared = {"quant_method": "modelopt", **(hf_quant_config.get("quantization") or {})}
+    if not isinstance(declared, Mapping):
+        raise InputError(f"{origin.at('quantization_config')}: a mapping is needed, not {declared!r}")
+    method = str(declared.get("quant_method", "")).lower()
+    reader = _READERS.get(method.split("_")[0] if method.startswith("modelopt") else method)
+    found = reader(declared) if reader else None
+    if found is None:
+        raise InputError(
+            f"{origin.at('quantization_config')}: weight quantisation {method!r} in this form is not known to "
+            f"planner; known: {', '.join(sorted(_READERS))}. Give memory.weights_gib, or a checkpoint directory, "
+            "to plan with weights of a known size"
+        )
+    return found
+
+
+def _fp8(declared: Mapping[str, Any]) -> Quantisation:
+    block = declared.get("weight_block_size")
+    excluded = _names(declared.get("modules_to_not_convert") or declared.get("ignored_layers"))
+    if block:
+        rows, cols = (int(n) for n in block)
+        name = f"fp8, one scale per {rows}x{cols} block"
+        return Quantisation(name, 8, 4, rows, cols, excluded=excluded)
+    static = 1 if declared.get("activation_scheme") == "static" else 0
+    return Quantisation(FP8_TENSOR.name, 8, 4, tensor_scales=static, excluded=excluded)
+
+
+def _modelopt(declared: Mapping[str, Any]) -> Quantisation | None:
+    algorithm = str(declared.get("quant_algo", "")).upper()
+    excluded = _names(declared.get("exclude_modules") or declared.get("ignore"))
+    if algorithm == "FP8":
+        return Quantisation("fp8, one scale per tensor", 8, 4, tensor_scales=1, excluded=excluded)
+    if algorithm == "NVFP4":
+        return Quantisation(
+            "nvfp4, an fp8 scale per 16", 4, 1, 1, 16, tensor_scales=2, excluded=excluded
+        )
+    return None
+
+
+def _compressed_tensors(declared: Mapping[str, Any]) -> Quantisation | None:
+    groups = declared.get("config_groups")
+    if not isinstance(groups, Mapping) or len(groups) != 1:
+        return None
+    weights = next(iter(groups.values())).get("weights") or {}
+    bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
+    excluded = _names(declared.get("ignore"))
+    if kind == "float" and bits == 8 and strategy in ("channel", "tensor"):
+        form = FP8_CHANNEL if strategy == "channel" else FP8_TENSOR
+        return Quantisation(form.name, 8, 4, form.scale_rows, excluded=excluded)
+    if kind == "int" and bits in (4, 8):
+        group = weights.get("group_size") if strategy == "group" else None
+        return Quantisation(f"int{bits}", bits, 2, 1, group, excluded=excluded)
+    return None
+
+
+def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
+    bits, group = declared.get("bits", declared.get("w_bit")), declared.get("group_size", declared.get("q_group_size"))
+    if bits not in (2, 3, 4, 8) or not isinstance(group, int):
+        return None
+    return Quantisation(
+        f"int{bits}, a scale and a zero point per {group}" if group > 0 else f"int{bits}",
+        bits,
+        2,
+        1,
+        group if group > 0 else None,
+        zero_point_bits=bits,
+        excluded=_names(declared.get("modules_to_not_convert")),
+    )
+
+
+_READERS = {
+    "fp8": _fp8,
+    "modelopt": _modelopt,
+    "compressed-tensors": _compressed_tensors,
+    "gptq": _gptq,
+    "awq": _gptq,
+}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(str(v) for v in value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """A module pattern without its layer prefix: 're:' is a regular expression, '*' a wildcard, else a name."""
+    text = re.sub(r"^(re:)?(\.\*|\*)?(model\.)?layers\.(\d+|\*|\\d\+)\.", r"\1", text)
+    if text.startswith("re:"):
+        return re.compile(text[3:])
+    return re.compile(re.escape(text).replace(r"\*", ".*"))
+
+
+def _matches(pattern: str, module: str) -> bool:
+    """True if the pattern names the module, one of its parents, or a last part of it."""
+    compiled = _pattern(pattern)
+    parts = module.split(".")
+    return any(
+        compiled.fullmatch(".".join(parts[start:stop]))
+        for start in range(len(parts))
+        for stop in range(start + 1, len(parts) + 1)
+    )
