@@ -1,7 +1,7 @@
 """What models are made of: a closed vocabulary that every model family is written in.
 
-A block lists the weight tensors it owns and, for attention, what a cached token holds. Everything else (parameters,
-bytes under a quantisation, what one rank stores) follows from those lists.
+A block lists the weight tensors it owns and, for attention, what a cached token holds. Everything else
+(parameters, bytes under a quantisation, what one rank stores) follows from those lists.
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ class Tensor:
 def linear(
     name: str, rows: int, cols: int, split: Split, *, bias: bool = False, units: int = 0
 ) -> tuple[Tensor, ...]:
-    """A linear layer: its weight and, with bias, one vector of `rows` (replicated when the input is split)."""
+    """A linear layer: its weight and, with bias, one vector of `rows` (whole when the input is split)."""
     weight = Tensor(name, rows, cols, split, units, quantisable=True)
     if not bias:
         return (weight,)
@@ -81,6 +81,9 @@ def linear(
 def norm(name: str, width: int, *, bias: bool = False) -> tuple[Tensor, ...]:
     """A normalisation layer: a scale and, with bias, a shift per channel."""
     return (Tensor(name, width * (2 if bias else 1)),)
+
+
+PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +102,9 @@ class FullAttention:
     """Query and key normalisation."""
     ignores_kv_dtype: bool = False
     """The engine's model code never passes the KV dtype on: the cache stays in the model's dtype."""
-    names: tuple[str, str, str, str] = (
-        "self_attn.q_proj",
-        "self_attn.k_proj",
-        "self_attn.v_proj",
-        "self_attn.o_proj",
-    )
+    alibi: bool = False
+    """Positions by ALiBi, whose kernels have no fp8 cache."""
+    names: tuple[str, str, str, str] = PROJECTIONS
     """The vendor's module paths, for matching the modules that a quantised checkpoint leaves alone."""
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -131,17 +131,17 @@ class Mlp:
     gated: bool = True
     bias: bool = False
     name: str = "mlp"
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    """The vendor's names for the three within `name`; the first is not used without a gate."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Weights of two or three projections."""
-        up_names = ("gate_proj", "up_proj") if self.gated else ("up_proj",)
+        *up_names, down_name = self.names if self.gated else self.names[1:]
         ups = (
             linear(f"{self.name}.{up}", self.intermediate, self.hidden, Split.OUTPUT, bias=self.bias)
             for up in up_names
         )
-        down = linear(
-            f"{self.name}.down_proj", self.hidden, self.intermediate, Split.INPUT, bias=self.bias
-        )
+        down = linear(f"{self.name}.{down_name}", self.hidden, self.intermediate, Split.INPUT, bias=self.bias)
         return (*(tensor for up in ups for tensor in up), *down)
 
 

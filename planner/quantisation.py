@@ -1,14 +1,22 @@
-"""How a checkpoint stores the weights of its linear layers: bits, scales, and which modules are left alone."""
+"""How a checkpoint stores the weights of its linear layers: bits, scales, and the modules it leaves alone."""
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import gcd
 from typing import Any
 
 from planner.errors import InputError
 from planner.origin import Origin
 from planner.units import ceil_div
+
+SMALLEST_BLOCK = 32
+"""Side of the smallest block that the engine can refine the blocks of an expert's slice to."""
+
+CACHE_SCALES = 4
+"""Query, key, value and probability scales that these methods create in each attention layer, in the model's
+dtype (vLLM 0.33, model_executor/layers/quantization/kv_cache.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,8 @@ class Quantisation:
     """Bits of the zero point stored beside each scale."""
     tensor_scales: int = 0
     """Further float32 scales per weight matrix (global and activation scales)."""
+    cache_scales: int = 0
+    """Scales of the KV cache in each attention layer, in the model's dtype."""
     excluded: tuple[str, ...] = ()
     """Module names or patterns that stay in the model's dtype."""
 
@@ -39,13 +49,30 @@ class Quantisation:
         scales = groups * self.scale_bytes + ceil_div(groups * self.zero_point_bits, 8)
         return ceil_div(rows * cols * self.weight_bits, 8) + scales + 4 * self.tensor_scales
 
+    def of_expert_slice(self, rows: int, cols: int, *, cut_cols: bool) -> "Quantisation":
+        """The form in which the engine stores the rows x cols of an expert that TP leaves to one rank.
+
+        Where the cut side does not hold whole blocks, their scales are repeated over smaller square ones.
+        source: vLLM 0.33, model_executor/layers/fused_moe/oracle/fp8.py (refined block shape)
+        """
+        width, block = (cols, self.scale_cols) if cut_cols else (rows, self.scale_rows)
+        if not self.has_blocks or not block or width % block == 0:
+            return self
+        side = gcd(self.scale_rows or 0, self.scale_cols or 0, rows, cols)
+        return replace(self, scale_rows=side, scale_cols=side)
+
+    @property
+    def has_blocks(self) -> bool:
+        """True if a scale is shared by a block of rows and columns, which a slice should not cut."""
+        return (self.scale_rows or 1) > 1 and (self.scale_cols or 1) > 1
+
     def leaves_alone(self, module: str) -> bool:
         """True if the checkpoint keeps this module in the model's dtype (the output head always is)."""
         return module == "lm_head" or any(_matches(pattern, module) for pattern in self.excluded)
 
 
-FP8_TENSOR = Quantisation("fp8, one scale per tensor", 8, 4)
-FP8_CHANNEL = Quantisation("fp8, one scale per output channel", 8, 4, scale_rows=1)
+FP8_TENSOR = Quantisation("fp8, one scale per tensor", 8, 4, cache_scales=CACHE_SCALES)
+FP8_CHANNEL = replace(FP8_TENSOR, name="fp8, one scale per output channel", scale_rows=1)
 
 ENGINE_FLAGS = {"fp8": FP8_TENSOR}
 """What the engine can quantise an unquantised checkpoint to while loading it (`--quantization`)."""
@@ -67,49 +94,53 @@ def from_checkpoint(
 ) -> Quantisation | None:
     """The form a checkpoint declares, or None where its weights are not quantised.
 
-    config.json's quantization_config is read; hf_quant_config.json only where that is absent, and it counts only
-    when its producer is modelopt (vLLM 0.33, config/model.py).
+    config.json's quantization_config is read; hf_quant_config.json only where that is absent, and it counts
+    only when its producer is modelopt. The engine takes a quantization_config that names no quant_method for
+    none at all, and makes room for weights in the model's dtype (vLLM 0.33, config/model.py).
     raises: InputError for a method that planner does not know
     """
     declared = config.get("quantization_config") or config.get("compression_config")
     if declared is None:
-        if not hf_quant_config or (hf_quant_config.get("producer") or {}).get("name") != "modelopt":
+        if not hf_quant_config or _mapping(hf_quant_config.get("producer")).get("name") != "modelopt":
             return None
-        declared = {"quant_method": "modelopt", **(hf_quant_config.get("quantization") or {})}
+        declared = {"quant_method": "modelopt", **_mapping(hf_quant_config.get("quantization"))}
     if not isinstance(declared, Mapping):
         raise InputError(f"{origin.at('quantization_config')}: a mapping is needed, not {declared!r}")
-    method = str(declared.get("quant_method", "")).lower()
+    method = str(declared.get("quant_method") or "").lower()
+    if not method:
+        return None
     reader = _READERS.get(method.split("_")[0] if method.startswith("modelopt") else method)
     found = reader(declared) if reader else None
     if found is None:
         raise InputError(
-            f"{origin.at('quantization_config')}: weight quantisation {method!r} in this form is not known to "
-            f"planner; known: {', '.join(sorted(_READERS))}. Give memory.weights_gib, or a checkpoint directory, "
-            "to plan with weights of a known size"
+            f"{origin.at('quantization_config')}: weight quantisation {method!r} in this form is not known; "
+            f"known: {', '.join(sorted(_READERS))}. Give memory.weights_gib, or a checkpoint "
+            "directory, to plan with weights of a known size"
         )
     return found
 
 
-def _fp8(declared: Mapping[str, Any]) -> Quantisation:
+def _fp8(declared: Mapping[str, Any]) -> Quantisation | None:
     block = declared.get("weight_block_size")
     excluded = _names(declared.get("modules_to_not_convert") or declared.get("ignored_layers"))
     if block:
-        rows, cols = (int(n) for n in block)
+        if not isinstance(block, list) or len(block) != 2 or not all(_positive(side) for side in block):
+            return None
+        rows, cols = block
         name = f"fp8, one scale per {rows}x{cols} block"
-        return Quantisation(name, 8, 4, rows, cols, excluded=excluded)
+        return replace(FP8_TENSOR, name=name, scale_rows=rows, scale_cols=cols, excluded=excluded)
     static = 1 if declared.get("activation_scheme") == "static" else 0
-    return Quantisation(FP8_TENSOR.name, 8, 4, tensor_scales=static, excluded=excluded)
+    return replace(FP8_TENSOR, tensor_scales=static, excluded=excluded)
 
 
 def _modelopt(declared: Mapping[str, Any]) -> Quantisation | None:
     algorithm = str(declared.get("quant_algo", "")).upper()
     excluded = _names(declared.get("exclude_modules") or declared.get("ignore"))
     if algorithm == "FP8":
-        return Quantisation("fp8, one scale per tensor", 8, 4, tensor_scales=1, excluded=excluded)
+        return replace(FP8_TENSOR, tensor_scales=1, excluded=excluded)
     if algorithm == "NVFP4":
-        return Quantisation(
-            "nvfp4, an fp8 scale per 16", 4, 1, 1, 16, tensor_scales=2, excluded=excluded
-        )
+        name = "nvfp4, an fp8 scale per 16"
+        return Quantisation(name, 4, 1, 1, 16, tensor_scales=2, cache_scales=CACHE_SCALES, excluded=excluded)
     return None
 
 
@@ -117,21 +148,22 @@ def _compressed_tensors(declared: Mapping[str, Any]) -> Quantisation | None:
     groups = declared.get("config_groups")
     if not isinstance(groups, Mapping) or len(groups) != 1:
         return None
-    weights = next(iter(groups.values())).get("weights") or {}
+    weights = _mapping(_mapping(next(iter(groups.values()))).get("weights"))
     bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
     excluded = _names(declared.get("ignore"))
     if kind == "float" and bits == 8 and strategy in ("channel", "tensor"):
         form = FP8_CHANNEL if strategy == "channel" else FP8_TENSOR
-        return Quantisation(form.name, 8, 4, form.scale_rows, excluded=excluded)
-    if kind == "int" and bits in (4, 8):
-        group = weights.get("group_size") if strategy == "group" else None
-        return Quantisation(f"int{bits}", bits, 2, 1, group, excluded=excluded)
+        return replace(form, excluded=excluded)
+    group = weights.get("group_size") if strategy == "group" else None
+    if kind == "int" and bits in (4, 8) and (group is None or _positive(group)):
+        return Quantisation(f"int{bits}", bits, 2, 1, group, cache_scales=CACHE_SCALES, excluded=excluded)
     return None
 
 
 def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
-    bits, group = declared.get("bits", declared.get("w_bit")), declared.get("group_size", declared.get("q_group_size"))
-    if bits not in (2, 3, 4, 8) or not isinstance(group, int):
+    bits = declared.get("bits", declared.get("w_bit"))
+    group = declared.get("group_size", declared.get("q_group_size"))
+    if bits not in (2, 3, 4, 8) or not (_positive(group) or group == -1):
         return None
     return Quantisation(
         f"int{bits}, a scale and a zero point per {group}" if group > 0 else f"int{bits}",
@@ -153,16 +185,27 @@ _READERS = {
 }
 
 
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _positive(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
 def _names(value: object) -> tuple[str, ...]:
     return tuple(str(v) for v in value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
 
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """A module pattern without its layer prefix: 're:' is a regular expression, '*' a wildcard, else a name."""
+    """A module pattern without its layer prefix: 're:' is a regular expression, '*' any text, else a name."""
     text = re.sub(r"^(re:)?(\.\*|\*)?(model\.)?layers\.(\d+|\*|\\d\+)\.", r"\1", text)
     if text.startswith("re:"):
-        return re.compile(text[3:])
+        try:
+            return re.compile(text[3:])
+        except re.error as error:
+            raise InputError(f"quantization_config: {text!r} is not a regular expression: {error}") from error
     return re.compile(re.escape(text).replace(r"\*", ".*"))
 
 

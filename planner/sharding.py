@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.blocks import EXPERT_SPLITS, Layer, Split, Stack, Tensor, runs
-from planner.quantisation import Quantisation
+from planner.quantisation import SMALLEST_BLOCK, Quantisation
 from planner.units import DTYPE_BYTES, ceil_div, round_up
 
 VOCAB_PADDING = 64
@@ -72,20 +72,23 @@ def stages(stack: Stack, pp: int) -> tuple[Stage, ...]:
     return tuple(result)
 
 
-def problems(stack: Stack, ranks: Ranks) -> list[str]:
+def problems(stack: Stack, ranks: Ranks, quantisation: Quantisation | None = None) -> list[str]:
     """Why these degrees cannot shard this model; empty when they can.
 
-    source: vLLM 0.33, config/model.py verify_with_parallel_config; layers/linear.py (even division)
+    source: vLLM 0.33, config/model.py verify_with_parallel_config; layers/linear.py (even division);
+        layers/quantization/utils/fp8_utils.py validate_fp8_block_shape
     """
     found: list[str] = []
     if ranks.pp > len(stack.layers):
         found.append(f"pp {ranks.pp} is more stages than the model's {len(stack.layers)} layers")
     if ranks.ep not in (1, ranks.expert_ranks):
-        found.append(f"ep {ranks.ep} is not accepted: expert parallelism spans tp x dp = {ranks.expert_ranks}, or is 1")
+        found.append(
+            f"ep {ranks.ep} is not accepted: expert parallelism spans tp x dp = {ranks.expert_ranks}, or is 1"
+        )
     if ranks.ep > 1 and not any(t.split in EXPERT_SPLITS for _, t in stack.tensors()):
         found.append(f"ep {ranks.ep} needs a model with experts, and this one has none")
     for _, tensor in stack.tensors():
-        reason = _indivisible(tensor, ranks)
+        reason = _indivisible(tensor, ranks) or _cut_blocks(tensor, ranks, quantisation)
         if reason and reason not in found:
             found.append(reason)
     return found
@@ -107,6 +110,24 @@ def _indivisible(tensor: Tensor, ranks: Ranks) -> str | None:
             what = "attention heads" if tensor.units else f"width of {tensor.name}"
             return f"tp {tp} does not divide the model's {units} {what}"
     return None
+
+
+def _cut_blocks(tensor: Tensor, ranks: Ranks, quantisation: Quantisation | None) -> str | None:
+    """Why the blocks of weights that share a scale cannot be divided so: a rank needs whole ones."""
+    if not quantisation or not quantisation.has_blocks or ranks.tp == 1:
+        return None
+    if not tensor.quantisable or quantisation.leaves_alone(tensor.name) or tensor.split is Split.REPLICATED:
+        return None
+    rows, cols, _ = rank_shape(tensor, ranks)
+    cut_cols = tensor.split in (Split.INPUT, Split.EXPERT_INPUT)
+    width, block = (cols, quantisation.scale_cols) if cut_cols else (rows, quantisation.scale_rows)
+    if not block or width % block == 0:
+        return None
+    if tensor.split in EXPERT_SPLITS:
+        refined = quantisation.of_expert_slice(rows, cols, cut_cols=cut_cols)
+        if (refined.scale_rows or 0) >= SMALLEST_BLOCK:
+            return None
+    return f"{tensor.name}: a rank's slice of {width} does not hold whole blocks ({quantisation.name})"
 
 
 def vocab_rows(tensor: Tensor) -> int:
@@ -138,6 +159,9 @@ def tensor_bytes(tensor: Tensor, ranks: Ranks, dtype: str, quantisation: Quantis
     """Bytes of one tensor on one rank, stored as the checkpoint and the engine store it [B]."""
     rows, cols, copies = rank_shape(tensor, ranks)
     if quantisation and tensor.quantisable and not quantisation.leaves_alone(tensor.name):
+        if tensor.split in EXPERT_SPLITS:
+            cut_cols = tensor.split is Split.EXPERT_INPUT
+            quantisation = quantisation.of_expert_slice(rows, cols, cut_cols=cut_cols)
         return copies * quantisation.weight_bytes(rows, cols)
     return rows * cols * copies * DTYPE_BYTES[tensor.dtype or dtype]
 
@@ -150,6 +174,7 @@ def weight_bytes(
     dtype: the dtype the model is served in
     source: vLLM 0.33, sum of the parameters of tensor-parallel rank 0
     """
-    return sum(
+    scales = quantisation.cache_scales * len(stage.layers) * DTYPE_BYTES[dtype] if quantisation else 0
+    return scales + sum(
         count * tensor_bytes(tensor, ranks, dtype, quantisation) for count, tensor in stage.tensors(stack)
     )

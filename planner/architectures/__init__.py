@@ -15,6 +15,9 @@ from planner.errors import InputError, nearest
 from planner.origin import Origin
 from planner.vendor_config import VendorConfig
 
+OTHER_PARTS = ("vision_config", "audio_config", "text_config", "thinker_config")
+"""Sections by which a config shows towers beside, or around, its text model."""
+
 
 def resolve(fields: Mapping[str, Any], origin: Origin) -> Stack:
     """The blocks of a model config.
@@ -40,11 +43,17 @@ def _family(config: VendorConfig) -> ModuleType:
     if not isinstance(model_type, str):
         raise InputError(f"{config.origin.at('model_type')}: missing; planner tells model families by it")
     families = known_families()
+    other = next((part for part in OTHER_PARTS if isinstance(config.fields.get(part), Mapping)), None)
+    if other:
+        raise InputError(
+            f"{config.origin.at(other)}: {model_type!r} with this section is more than one text model, which "
+            "this version does not size; only text models whose layers are all full attention are"
+        )
     if model_type not in families:
         raise InputError(
             f"{config.origin.at('model_type')}: {model_type!r} is not a model family that planner knows"
-            f"{nearest(model_type, families)}. It is refused rather than guessed; CONTRIBUTING.md shows how to "
-            "add a family (one file of 15-60 lines)"
+            f"{nearest(model_type, families)}. It is refused rather than guessed; CONTRIBUTING.md shows "
+            "how to add a family (one file of 15-60 lines)"
         )
     return families[model_type]
 
@@ -59,6 +68,8 @@ def known_families() -> dict[str, ModuleType]:
         module = import_module(f"{__name__}.{info.name}")
         for model_type in module.MODEL_TYPES:
             if model_type in families:
-                raise RuntimeError(f"{model_type} is claimed by {families[model_type].__name__} and {info.name}")
+                raise RuntimeError(
+                    f"{model_type} is claimed by {families[model_type].__name__} and {info.name}"
+                )
             families[model_type] = module
     return families

@@ -1,41 +1,67 @@
 """Readings that many families share; each has one home here."""
 
-from planner.blocks import Embedding, FullAttention, Mlp, Tensor, norm
+from planner.blocks import PROJECTIONS, Embedding, FullAttention, Mlp, Tensor, norm
 from planner.vendor_config import VendorConfig
+
+MOST_LAYERS = 4096
+MOST_HEADS = 2**16
+MOST_WIDTH = 2**24
+"""Far above any real model's: beyond these a config is broken, and products of them mean nothing."""
 
 
 def hidden_size(config: VendorConfig) -> int:
     """Width of the residual stream."""
-    return config.integer("hidden_size", "n_embd", "d_model")
+    return config.integer("hidden_size", "n_embd", "n_embed", "d_model", most=MOST_WIDTH)
+
+
+def head_count(config: VendorConfig) -> int:
+    """Query heads."""
+    return config.integer("num_attention_heads", "n_head", most=MOST_HEADS)
 
 
 def layer_count(config: VendorConfig) -> int:
-    """Decoder layers."""
-    return config.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers", most=4096)
+    """Decoder layers; where the config lists `layer_types`, each of them must be full attention."""
+    count = config.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers", most=MOST_LAYERS)
+    kinds = config.texts("layer_types")
+    others = sorted(set(kinds) - {"full_attention"})
+    config.refuse_unless(
+        not others,
+        "layer_types",
+        f"layers of {', '.join(others)} are not supported in this version; only full_attention is",
+    )
+    config.refuse_unless(
+        not config.has("layer_types") or len(kinds) == count,
+        "layer_types",
+        f"lists {len(kinds)} layers, and the model has {count}",
+    )
+    return count
 
 
-def positions(config: VendorConfig, *names: str) -> tuple[int, str]:
+def positions(config: VendorConfig, *names: str, default: int | None = None) -> tuple[int, str]:
     """(longest context, the field that says so)."""
     names = names or ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     field = next((name for name in names if config.has(name)), names[0])
-    return config.integer(*names), field
+    return config.integer(*names, default=default), field
 
 
-def head_width(config: VendorConfig, hidden: int, heads: int) -> int:
-    """head_dim when the config has one, hidden / heads only when it has not."""
-    if not config.has("head_dim"):
-        config.refuse_unless(
+def head_width(config: VendorConfig, hidden: int, heads: int, default: int | None = None) -> int:
+    """head_dim when the config has one, else the class default, hidden / heads only without either."""
+    if default is None and not config.has("head_dim"):
+        _refuse_unless(
+            config,
             hidden % heads == 0,
             "num_attention_heads",
             f"{heads} heads do not divide hidden_size {hidden} and there is no head_dim",
         )
-    return config.integer("head_dim", default=max(1, hidden // heads), most=65536)
+    return config.integer("head_dim", default=default or max(1, hidden // heads), most=MOST_HEADS)
 
 
-def kv_head_count(config: VendorConfig, heads: int) -> int:
-    """Key/value heads; a config without them has one per query head."""
-    kv_heads = config.integer("num_key_value_heads", default=heads)
-    config.refuse_unless(
+def kv_head_count(config: VendorConfig, heads: int, default: int | None = None) -> int:
+    """Key/value heads: one per query head where the field is null, the class's `default` where absent."""
+    absent = "num_key_value_heads" not in config.fields
+    kv_heads = config.integer("num_key_value_heads", default=default if default and absent else heads)
+    _refuse_unless(
+        config,
         heads % kv_heads == 0,
         "num_key_value_heads",
         f"{kv_heads} key/value heads do not divide num_attention_heads {heads}",
@@ -49,20 +75,58 @@ def full_attention(
     bias: bool = False,
     output_bias: bool = False,
     per_head_norm: bool = False,
+    kv_heads: int | None = None,
+    default_kv_heads: int | None = None,
+    default_head_dim: int | None = None,
+    norms: tuple[Tensor, ...] = (),
+    names: tuple[str, str, str, str] = PROJECTIONS,
 ) -> FullAttention:
-    """GQA as llama-like configs write it; per_head_norm adds a query and a key norm of one head's width."""
-    hidden = hidden_size(config)
-    heads = config.integer("num_attention_heads", "n_head")
-    width = head_width(config, hidden, heads)
-    norms = (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", width)) if per_head_norm else ()
+    """GQA as llama-like configs write it.
+
+    per_head_norm: adds a query and a key norm of one head's width
+    kv_heads: where the family's config says it in another way than num_key_value_heads
+    default_kv_heads, default_head_dim: the config class's own, for configs that omit the field
+    norms: query and key norms of another shape
+    """
+    hidden, heads = hidden_size(config), head_count(config)
+    width = head_width(config, hidden, heads, default_head_dim)
+    if per_head_norm:
+        norms = (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", width))
     return FullAttention(
-        hidden, heads, kv_head_count(config, heads), width, width, bias, output_bias, norms
+        hidden,
+        heads,
+        kv_heads or kv_head_count(config, heads, default_kv_heads),
+        width,
+        width,
+        bias,
+        output_bias,
+        norms,
+        names=names,
     )
 
 
 def gated_mlp(config: VendorConfig, intermediate: int | None = None, *, bias: bool = False) -> Mlp:
     """The gate/up/down feed-forward of llama-like models."""
-    return Mlp(hidden_size(config), intermediate or config.integer("intermediate_size"), bias=bias)
+    width = intermediate or config.integer("intermediate_size", most=MOST_WIDTH)
+    return Mlp(hidden_size(config), width, bias=bias)
+
+
+def plain_mlp(config: VendorConfig, intermediate: int, up: str, down: str, *, bias: bool = True) -> Mlp:
+    """The feed-forward without a gate of GPT-like models; up and down are the vendor's names."""
+    return Mlp(hidden_size(config), intermediate, gated=False, bias=bias, names=("", up, down))
+
+
+def routing(config: VendorConfig, experts: tuple[str, ...], default: int | None = None) -> tuple[int, int]:
+    """(experts, how many of them one token uses). experts: the field names that count them."""
+    total = config.integer(*experts, most=MOST_HEADS)
+    top_k = config.integer("num_experts_per_tok", default=default, most=MOST_HEADS)
+    _refuse_unless(
+        config,
+        top_k <= total,
+        "num_experts_per_tok",
+        f"{top_k} experts per token are more than the model's {total}",
+    )
+    return total, top_k
 
 
 def layer_norms(config: VendorConfig, *, count: int = 2, bias: bool = False) -> tuple[Tensor, ...]:
@@ -72,29 +136,45 @@ def layer_norms(config: VendorConfig, *, count: int = 2, bias: bool = False) -> 
 
 
 def token_embedding(
-    config: VendorConfig, *, tied: bool = False, norm_bias: bool = False, head_bias: bool = False
+    config: VendorConfig,
+    *,
+    tied: bool = False,
+    norm_bias: bool = False,
+    head_bias: bool = False,
+    positions: tuple[Tensor, ...] = (),
 ) -> Embedding:
     """Embedding, final norm and output head; `tied` is the family's default for tie_word_embeddings."""
     hidden = hidden_size(config)
     return Embedding(
-        config.integer("vocab_size"),
+        config.integer("vocab_size", most=MOST_WIDTH),
         hidden,
         config.flag("tie_word_embeddings", default=tied),
         head_bias,
-        final=norm("model.norm", hidden, bias=norm_bias),
+        positions,
+        norm("model.norm", hidden, bias=norm_bias),
     )
 
 
-def refuse_windows(config: VendorConfig, *, unless_flag: str | None = None) -> None:
+def refuse_windows(
+    config: VendorConfig, *, unless_flag: str | None = None, default: int | None = None
+) -> None:
     """Refuse a config whose layers see only a window, which this version does not size.
 
-    unless_flag: a config field that switches the window off when it is false
+    unless_flag: a config field without which, or with false in it, no window counts
+    default: the config class's own sliding_window, for a config without the field (null is none)
     """
-    if unless_flag and not config.flag(unless_flag, default=False):
+    switch = unless_flag or "use_sliding_window"
+    if not config.flag(switch, default=unless_flag is None):
         return
-    if config.has("sliding_window"):
-        config.problem(
-            "sliding_window",
-            f"windowed layers ({config.fields['sliding_window']}) are not supported in this version; "
-            "only models whose layers are all full attention are",
-        )
+    window = config.fields.get("sliding_window", default)
+    config.refuse_unless(
+        window is None,
+        "sliding_window",
+        f"windowed layers ({window}) are not supported in this version; "
+        "only models whose layers are all full attention are",
+    )
+
+
+def _refuse_unless(config: VendorConfig, condition: bool, field: str, message: str) -> None:
+    """Compare fields only while all of them could be read: else the complaint would mislead."""
+    config.refuse_unless(condition or bool(config.problems), field, message)

@@ -4,7 +4,7 @@ from planner.architectures import _common as common
 from planner.blocks import Layer, Stack
 from planner.vendor_config import VendorConfig
 
-MODEL_TYPES = ("llama", "mistral", "aquila", "xverse")
+MODEL_TYPES = ("llama", "aquila", "xverse")
 
 
 def blocks(config: VendorConfig) -> Stack:

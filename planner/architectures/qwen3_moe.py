@@ -9,15 +9,16 @@ MODEL_TYPES = ("qwen3_moe",)
 
 def blocks(config: VendorConfig) -> Stack:
     """Experts in every decoder_sparse_step-th layer but those of mlp_only_layers; others are dense."""
-    common.refuse_windows(config, unless_flag="use_sliding_window")
+    common.refuse_windows(config, unless_flag="use_sliding_window", default=4096)
     bias = config.flag("attention_bias", default=False)
-    attention = common.full_attention(config, bias=bias, output_bias=bias, per_head_norm=True)
+    attention = common.full_attention(
+        config, bias=bias, output_bias=bias, per_head_norm=True, default_kv_heads=4
+    )
     norms = common.layer_norms(config)
     moe = Moe(
         common.hidden_size(config),
-        config.integer("moe_intermediate_size"),
-        config.integer("num_experts", "num_local_experts"),
-        config.integer("num_experts_per_tok"),
+        config.integer("moe_intermediate_size", most=common.MOST_WIDTH),
+        *common.routing(config, ("num_experts", "num_local_experts"), default=8),
     )
     sparse = Layer(attention, moe, norms)
     dense = Layer(attention, common.gated_mlp(config), norms)

@@ -1,0 +1,313 @@
+"""A name or a path -> a validated input. The only module that opens input files (with documents, checkpoint, hub)."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from planner import checkpoint, hub
+from planner.documents import accepted_fields, describe, load_mapping
+from planner.errors import InputError, nearest
+from planner.inputs import (
+    Accelerator,
+    Engine,
+    Input,
+    Model,
+    Parallelism,
+    Price,
+    PriceList,
+    PriceRow,
+    Scenario,
+    Workload,
+)
+from planner.origin import Origin
+
+DEFAULT_ENGINE = "vllm-0.33"
+FOLDERS = {
+    "model": "model_configs",
+    "accelerator": "profiles/accelerators",
+    "engine": "profiles/engines",
+    "workload": "profiles/workloads",
+    "price": "profiles/prices",
+}
+KINDS: dict[str, type[Input]] = {
+    "model": Model,
+    "accelerator": Accelerator,
+    "engine": Engine,
+    "workload": Workload,
+    "price": Price,
+}
+TERMS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
+_NAME = re.compile(r"[a-z0-9][a-z0-9.+_-]{0,99}")
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+AnyInput = TypeVar("AnyInput", bound=Input)
+
+
+def bundled() -> Path:
+    """The folder that holds model_configs/ and profiles/: inside a wheel, or the checkout."""
+    package = Path(__file__).parent
+    inside = package / "_bundled"
+    return inside if inside.is_dir() else package.parent
+
+
+def names(kind: str) -> list[str]:
+    """Shipped names of a kind, sorted."""
+    return sorted(path.stem for path in (bundled() / FOLDERS[kind]).glob("*.yaml"))
+
+
+def validate(cls: type[AnyInput], fields: Mapping[str, Any], origin: Origin) -> AnyInput:
+    """The input of this class that the fields describe.
+
+    raises: InputError with one message per problem, each at its file and line
+    """
+    try:
+        return cls.model_validate(fields)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        messages = [describe(dict(problem), origin) for problem in found]
+        if any(problem["type"] == "extra_forbidden" for problem in found):
+            messages.append(accepted_fields(name for name in cls.model_fields if name != "origin"))
+        raise InputError(*messages) from None
+
+
+def load_model(ref: str, base: Path = Path(), hub_cache: Path | None = None) -> Model:
+    """A model by shipped name, YAML file, vendor config.json, checkpoint directory or Hugging Face id."""
+    return validate(Model, *_model_fields(ref, base, hub_cache))
+
+
+def load_scenario(
+    fields: dict[str, Any],
+    origin: Origin,
+    overrides: Mapping[str, Any],
+    *,
+    base: Path = Path(),
+    hub_cache: Path | None = None,
+) -> Scenario:
+    """A scenario with every name resolved and every override applied.
+
+    fields: a scenario file's mapping, or {} where flags say everything
+    overrides: dotted path -> value, from flags; a later one wins
+    base: the folder that relative paths in `fields` start from
+    raises: InputError with every problem found
+    """
+    flags = Origin("command line")
+    fields = dict(fields)
+    for kind in KINDS:
+        if isinstance(overrides.get(kind), str):
+            fields[kind] = overrides[kind]
+    _require(fields, origin)
+    bases = {kind: Path() if isinstance(overrides.get(kind), str) else base for kind in KINDS}
+    parts: dict[str, tuple[dict[str, Any], Origin]] = {}
+    assumed: list[str] = []
+    problems: list[str] = []
+    if "engine" not in fields:
+        fields["engine"] = DEFAULT_ENGINE
+        assumed.append("engine")
+    for kind in KINDS:
+        if kind in fields and not (kind == "price" and isinstance(fields[kind], str)):
+            try:
+                parts[kind] = _part(kind, fields[kind], origin, bases[kind], hub_cache)
+            except InputError as error:
+                problems.extend(error.problems)
+    rest = {name: value for name, value in fields.items() if name not in KINDS}
+    for path, value in overrides.items():
+        if path not in KINDS:
+            _override(path, value, rest, parts, flags)
+    resolved: dict[str, Any] = {}
+    for kind, (part, where) in parts.items():
+        try:
+            resolved[kind] = validate(KINDS[kind], part, where)
+        except InputError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise InputError(*problems)
+    if "price" not in resolved:
+        wanted = fields.get("price")
+        resolved["price"] = _listed_price(wanted, resolved["accelerator"], rest, origin)
+        assumed.extend(() if wanted else ("price",))
+    assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
+    rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
+    return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
+
+
+def load_scenario_file(
+    path: Path, overrides: Mapping[str, Any], hub_cache: Path | None = None
+) -> Scenario:
+    """A scenario from its file; relative paths in it start at its folder."""
+    fields = load_mapping(path)
+    return load_scenario(fields, Origin(str(path)), overrides, base=path.parent, hub_cache=hub_cache)
+
+
+def find_scenario(ref: str) -> Path:
+    """The scenario file that an argument names."""
+    path = Path(ref)
+    if path.suffix not in _SUFFIXES and not path.exists():
+        raise InputError(
+            f"{ref}: no such file; a scenario is a YAML file (planner schema scenario), or give --model, --gpu and "
+            "--workload"
+        )
+    return path
+
+
+def _require(fields: Mapping[str, Any], origin: Origin) -> None:
+    flag = {"model": "--model", "accelerator": "--gpu", "workload": "--workload"}
+    missing = [kind for kind in flag if kind not in fields]
+    if missing:
+        raise InputError(
+            *(f"{origin.at(kind)}: missing; name it there or with {flag[kind]}" for kind in missing)
+        )
+
+
+def _part(
+    kind: str, value: object, origin: Origin, base: Path, hub_cache: Path | None
+) -> tuple[dict[str, Any], Origin]:
+    """The fields of one referenced input, and where they are written."""
+    if isinstance(value, dict):
+        where = origin.within(kind)
+        return ({**value, "origin": where.within("config")} if kind == "model" else dict(value)), where
+    if not isinstance(value, str):
+        raise InputError(f"{origin.at(kind)}: a name, a path or a mapping is needed, not {value!r}")
+    if kind == "model":
+        return _model_fields(value, base, hub_cache)
+    path = _path_of(kind, value, base)
+    return load_mapping(path), Origin(str(path))
+
+
+def _path_of(kind: str, ref: str, base: Path) -> Path:
+    """The file that a name or a path means.
+
+    raises: InputError with the nearest shipped names
+    """
+    if "/" in ref or ref.endswith(_SUFFIXES):
+        return base / ref
+    shipped = bundled() / FOLDERS[kind] / f"{ref}.yaml"
+    if _NAME.fullmatch(ref) and shipped.is_file():
+        return shipped
+    if (base / ref).exists():
+        return base / ref
+    raise InputError(f"{kind} {ref!r} is unknown: neither shipped nor a file{nearest(ref, names(kind))}")
+
+
+def _model_fields(ref: str, base: Path, hub_cache: Path | None) -> tuple[dict[str, Any], Origin]:
+    if hub.HUB_ID.fullmatch(ref) and not (base / ref).exists() and not ref.endswith(_SUFFIXES):
+        directory = hub.checkpoint_directory(ref, hub_cache)
+        return _checkpoint_fields(directory, ref, f"huggingface.co/{ref}")
+    path = _path_of("model", ref, base)
+    if path.is_dir():
+        return _checkpoint_fields(path, path.resolve().name, str(path))
+    fields = load_mapping(path)
+    if "config" in fields:
+        return {**fields, "origin": Origin(str(path), ("config",))}, Origin(str(path))
+    if path.suffix == ".json" or "model_type" in fields:
+        name = path.resolve().parent.name if path.name == "config.json" else path.stem
+        return _vendor_fields(fields, None, name or path.stem, str(path), path), Origin(str(path))
+    raise InputError(
+        f"{path}: has neither a config field (planner's own model YAML) nor model_type (a vendor's config.json)"
+    )
+
+
+def _checkpoint_fields(directory: Path, name: str, source: str) -> tuple[dict[str, Any], Origin]:
+    config, quant = checkpoint.read_config(directory)
+    path = directory / "config.json"
+    fields = _vendor_fields(config, quant, name, source, path)
+    layers = config.get("num_hidden_layers")
+    weights = checkpoint.read_weights(directory, layers if type(layers) is int else None)
+    return (fields | {"weights": weights} if weights else fields), Origin(str(path))
+
+
+def _vendor_fields(
+    config: dict[str, Any], quant: dict[str, Any] | None, name: str, source: str, path: Path
+) -> dict[str, Any]:
+    return {
+        "name": name[:200],
+        "config": config,
+        "hf_quant_config": quant,
+        "source": source,
+        "origin": Origin(str(path)),
+    }
+
+
+def _override(
+    path: str,
+    value: Any,
+    rest: dict[str, Any],
+    parts: dict[str, tuple[dict[str, Any], Origin]],
+    flags: Origin,
+) -> None:
+    """Set one dotted path in place, in the part that its first name means."""
+    first, *inner = path.split(".")
+    if first in KINDS and first not in parts:
+        parts[first] = ({}, flags.within(first))
+    target, keys = (parts[first][0], inner) if first in KINDS else (rest, [first, *inner])
+    if not keys or not all(keys):
+        raise InputError(f"--set {path}: a path of field names is needed, such as workload.concurrency")
+    for i, key in enumerate(keys[:-1]):
+        child = target.get(key)
+        if child is not None and not isinstance(child, dict):
+            raise InputError(f"--set {path}: {'.'.join(keys[: i + 1])} is not a mapping here")
+        target[key] = dict(child or {})
+        target = target[key]
+    target[keys[-1]] = value
+
+
+def _listed_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], origin: Origin) -> Price:
+    """The price that a scenario names, or the lowest dated on-demand one that can hold a replica.
+
+    wanted: None, dollars per device-hour, or provider/instance[/term]
+    """
+    if wanted is not None and not isinstance(wanted, str):
+        raise InputError(f"{origin.at('price')}: provider/instance[/term] or a mapping is needed, not {wanted!r}")
+    path = bundled() / FOLDERS["price"] / f"{gpu.name}.yaml"
+    if not path.is_file():
+        raise InputError(
+            f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
+            "dollars per device-hour, or price in the scenario"
+        )
+    listed = validate(PriceList, load_mapping(path), Origin(str(path))).prices
+    if wanted:
+        return _named_price(wanted, gpu, listed)
+    ranks = validate(Parallelism, rest.get("parallelism") or {}, origin.within("parallelism"))
+    return _lowest_price(gpu, listed, ranks.tp)
+
+
+def _named_price(wanted: str, gpu: Accelerator, listed: tuple[PriceRow, ...]) -> Price:
+    provider, _, tail = wanted.partition("/")
+    instance, _, term = tail.rpartition("/") if tail.rpartition("/")[2] in TERMS else (tail, "", "")
+    term = term or "on_demand"
+    found = [row for row in listed if (row.provider, row.instance) == (provider, instance)]
+    if not found:
+        known = (f"{row.provider}/{row.instance}" for row in listed)
+        raise InputError(f"price {wanted!r} is not listed for {gpu.name}{nearest(wanted, known)}")
+    if term not in found[0].usd_per_instance_hour:
+        known = ", ".join(found[0].usd_per_instance_hour)
+        raise InputError(f"price {wanted!r}: no {term} price is listed; listed: {known}")
+    return _as_price(found[0], term)
+
+
+def _lowest_price(gpu: Accelerator, listed: tuple[PriceRow, ...], tp: int) -> Price:
+    """Per device-hour, on demand, dated, on an instance that holds a whole tensor-parallel group."""
+    usable = [r for r in listed if r.as_of and r.devices >= tp and "on_demand" in r.usd_per_instance_hour]
+    if not usable:
+        known = ", ".join(f"{r.provider}/{r.instance} ({r.devices} devices)" for r in listed)
+        raise InputError(
+            f"no dated on-demand price of {gpu.name} is listed on an instance of at least tp {tp} devices: give "
+            f"--price; listed: {known}"
+        )
+
+    def rank(row: PriceRow) -> tuple[Decimal, str, str, str]:
+        rate = row.usd_per_instance_hour["on_demand"] / row.devices
+        return rate, row.provider, row.instance, row.region or ""
+
+    return _as_price(min(usable, key=rank), "on_demand")
+
+
+def _as_price(row: PriceRow, term: str) -> Price:
+    return Price(
+        usd_per_hour=row.usd_per_instance_hour[term],
+        term=term,
+        **row.model_dump(exclude={"usd_per_instance_hour"}),
+    )

@@ -1,0 +1,190 @@
+"""Reading files that strangers wrote: bounded size, depth and aliases; safe YAML and JSON only."""
+
+import json
+import math
+import re
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from planner.errors import InputError
+from planner.origin import Origin
+
+MAX_BYTES = 4 * 2**20
+MAX_DEPTH = 40
+MAX_ALIASES = 100
+MAX_EVENTS = 400_000
+
+
+def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
+    """A regular file's text, at most max_bytes.
+
+    raises: InputError that says what is wrong with the file, never OSError or UnicodeError
+    """
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory; a file is needed")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a regular file")
+        with path.open("rb") as file:
+            raw = file.read(max_bytes + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the path
+        raise InputError(f"{str(path)!r}: is not a file name: {error}") from error
+    if len(raw) > max_bytes:
+        raise InputError(f"{path}: larger than the {max_bytes:,} bytes that planner reads of such a file")
+    if raw[:4] == b"GGUF":
+        raise InputError(f"{path}: is a GGUF file; planner reads config.json, safetensors headers and its own YAML")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+
+
+def load_mapping(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """The mapping that a YAML or JSON file holds.
+
+    raises: InputError naming file and line for anything that is not one mapping with unique keys
+    """
+    text = read_text(path, max_bytes)
+    head = text.lstrip()[:1]
+    if not head:
+        raise InputError(f"{path}: is empty; a mapping of fields is needed")
+    if head == "<":
+        raise InputError(f"{path}: looks like an HTML or XML page, not YAML or JSON; was an error page saved?")
+    data = _parse_json(path, text) if path.suffix == ".json" or head == "{" else _parse_yaml(path, text)
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: a mapping of fields is needed, not a {_kind(data)}")
+    return data
+
+
+def _kind(data: object) -> str:
+    return {list: "list", str: "text", type(None): "null"}.get(type(data), type(data).__name__)
+
+
+def _parse_json(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InputError(f"{path}: is not JSON that planner reads: {error}") from error
+
+
+def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"{path}: the key {twice!r} is given twice")
+    return result
+
+
+def _parse_yaml(path: Path, text: str) -> Any:
+    try:
+        _check_structure(path, text)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with fewer scalar types
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        raise InputError(f"{path}{line}: is not YAML: {problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{path}: is not YAML that planner reads: {error}") from error
+
+
+def _check_structure(path: Path, text: str) -> None:
+    """Refuse what would grow or nest without bound, before anything is built."""
+    depth = aliases = 0
+    documents = 0
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+        if depth > MAX_DEPTH or aliases > MAX_ALIASES or count > MAX_EVENTS or documents > 1:
+            what = (
+                f"nested deeper than {MAX_DEPTH} levels"
+                if depth > MAX_DEPTH
+                else f"more than {MAX_ALIASES} aliases"
+                if aliases > MAX_ALIASES
+                else "more than one document"
+                if documents > 1
+                else "too many values"
+            )
+            raise InputError(f"{path}:{event.start_mark.line + 1}: {what}; planner does not read that")
+
+
+class _Loader(yaml.CSafeLoader):
+    """Safe YAML whose plain scalars are only null, true/false, decimal numbers and text.
+
+    YAML 1.1's `no`, `1:30`, octal 010 and timestamps stay text, and 989e12 is a number.
+    """
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as in the base
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is given twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _number(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> float | int:
+    text = node.value
+    return float(text) if re.search(r"[.eE]", text) else int(text)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:planner,2026:number",
+    re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?$"),
+    list("-+0123456789"),
+)
+_Loader.add_constructor("tag:planner,2026:number", _number)
+
+
+def describe(problem: dict[str, Any], origin: Origin) -> str:
+    """One pydantic problem as 'file:line: field: what is wrong, what was given'."""
+    path = tuple(str(part) for part in problem["loc"])
+    message = _MESSAGES.get(problem["type"], problem["msg"])
+    message = message.removeprefix("Value error, ")
+    given = problem.get("input")
+    if problem["type"] in ("missing", "extra_forbidden") or isinstance(given, (dict, list)) or given is None:
+        return f"{origin.at(*path)}: {message}"
+    if isinstance(given, float) and not math.isfinite(given):
+        message = "a finite number is needed"
+    shown = repr(given)
+    return f"{origin.at(*path)}: {message}, not {shown if len(shown) < 80 else shown[:80] + '...'}"
+
+
+_MESSAGES = {
+    "missing": "missing, and needed",
+    "extra_forbidden": "is not a field that planner knows here",
+    "int_type": "an integer is needed",
+    "string_type": "text is needed",
+    "decimal_parsing": "a number is needed",
+    "finite_number": "a finite number is needed",
+    "none_required": "must be absent",
+}
+
+
+def accepted_fields(fields: Iterable[str]) -> str:
+    """'accepted: a, b, c' for messages about unknown fields."""
+    return "accepted: " + ", ".join(fields)

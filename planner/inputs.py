@@ -1,0 +1,377 @@
+"""Validated inputs: what a file or a flag may say. Frozen, closed, and described for `planner schema`."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from planner.origin import Origin
+
+
+def _number(value: object) -> object:
+    """Numbers as YAML or a quoted decimal writes them; a float by its shortest form, so 2.50 stays exact."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        raise ValueError("a number is needed")
+    return str(value) if isinstance(value, float) else value
+
+
+Number = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15)]
+Positive = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15)]
+Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1)]
+Count = Annotated[int, Field(strict=True, ge=1, le=2**48)]
+CountOrNone = Annotated[int, Field(strict=True, ge=0, le=2**48)]
+Degree = Annotated[int, Field(strict=True, ge=1, le=4096)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Input(BaseModel):
+    """Base of every input: frozen, no unknown fields, no NaN."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        arbitrary_types_allowed=True,
+        defer_build=True,
+    )
+
+
+class Weights(Input):
+    """Weights as the checkpoint's own headers or index say."""
+
+    total_bytes: Count
+    """Bytes of all tensors that the engine loads."""
+    bytes_by_dtype: dict[str, Count] = {}
+    """The same by safetensors dtype; empty when only the index was read."""
+    source: str
+    """Which files were read."""
+
+
+class Model(Input):
+    """A model: the vendor's own config fields, and where they came from."""
+
+    name: Name
+    config: dict[str, Any]
+    """The vendor's config.json, verbatim names."""
+    hf_quant_config: dict[str, Any] | None = None
+    """The vendor's hf_quant_config.json, for checkpoints that have one."""
+    weights: Weights | None = None
+    """Exact weight bytes, where the checkpoint's headers or index were read."""
+    source: str
+    """Where the config was published."""
+    revision: str | None = None
+    """Commit of that source."""
+    licence: str | None = None
+    as_of: date | None = None
+    """When it was read."""
+    notes: str | None = None
+    origin: Annotated[Origin, WithJsonSchema({"type": "object"})] = Field(
+        default=Origin("model"), exclude=True, repr=False
+    )
+    """The file it was read from; filled in by planner, for messages."""
+
+
+class Accelerator(Input):
+    """An accelerator: datasheet peaks (dense) and memory as the driver reports it."""
+
+    name: Name
+    title: str | None = None
+    vendor: str
+    compute_capability: str | None = None
+    """CUDA compute capability, such as "9.0"."""
+    memory_mib: Count
+    """Total memory as the driver reports it [MiB]."""
+    memory_marketing_gb: Positive | None = None
+    """The size in its name [GB]."""
+    engine_visible_mib: Count | None = None
+    """Total memory as the CUDA runtime reports it to an engine [MiB]; smaller than the driver's figure."""
+    engine_visible_source: str | None = None
+    hbm_gb_per_s: Positive
+    """Memory bandwidth, datasheet [GB/s]."""
+    bf16_dense_tflops: Positive | None = None
+    fp16_dense_tflops: Positive | None = None
+    fp8_dense_tflops: Positive | None = None
+    fp4_dense_tflops: Positive | None = None
+    int8_dense_tops: Positive | None = None
+    interconnect_gb_per_s: Positive | None = None
+    """Scale-up link, one direction [GB/s]."""
+    interconnect: str | None = None
+    tdp_w: Positive | None = None
+    """Board power [W]."""
+    l2_mib: Positive | None = None
+    """Last-level cache [MiB]."""
+    source: str
+    as_of: date
+    notes: str | None = None
+
+
+class SchedulerDefaults(Input):
+    """What the engine's scheduler does by default on devices of at least this memory."""
+
+    least_device_gib: Number
+    except_accelerators: tuple[str, ...] = ()
+    """Accelerators that take the next smaller row in spite of their memory (names begin with)."""
+    max_num_batched_tokens: Count
+    max_num_seqs: Count
+
+
+class Workspace(Input):
+    """Constants of one engine version for memory that is neither weights nor cache."""
+
+    sampler_bytes_per_logit: Number
+    """Beside the logits themselves: float32 copies, sorting and probabilities [B per sequence and entry]."""
+    forward_mlp_widths: Number
+    """Live activations of the feed-forward, in intermediate sizes per token."""
+    forward_hidden_widths: Number
+    """Live activations beside them, in hidden sizes per token."""
+    non_torch_gib: Number
+    """CUDA context and libraries, one rank [GiB]."""
+    non_torch_tp_gib: Number
+    """The same with tensor parallelism, communication buffers included [GiB]."""
+    non_torch_pp_gib: Number
+    """The same with pipeline stages and no tensor parallelism [GiB]."""
+    cuda_graph_gib: Number
+    """What the engine sets aside for CUDA graphs [GiB]."""
+    basis: Literal["measured", "assumed"]
+    source: str
+
+
+class Engine(Input):
+    """A serving engine's rules and defaults, by version."""
+
+    name: Name
+    kind: Literal["vllm", "generic"]
+    """Which rules apply: vllm's own allocator, or the plain formula."""
+    version: str | None = None
+    block_tokens: Count
+    """Tokens per cache block by default."""
+    block_tokens_multiple: Count = 1
+    """A block size that is asked for must be a multiple of this."""
+    null_blocks: CountOrNone
+    """Blocks of the pool that no request can use."""
+    kv_dtypes: tuple[str, ...]
+    """KV cache dtypes that it accepts."""
+    gpu_memory_utilization: Share | None = None
+    """Share of device memory that it takes by default; absent: memory terms must be given."""
+    scheduler: tuple[SchedulerDefaults, ...] = ()
+    """By device memory, largest first; the first row that applies counts."""
+    workspace: Workspace | None = None
+    source: str
+    as_of: date
+    notes: str | None = None
+
+
+class Lengths(Input):
+    """A distribution of lengths in tokens."""
+
+    mean: Count
+    p50: Count | None = None
+    p90: Count | None = None
+    p95: Count | None = None
+    p99: Count | None = None
+    max: Count | None = None
+
+
+class Prefix(Input):
+    """A prompt prefix that many requests share."""
+
+    shared_tokens: CountOrNone
+    """Length of the shared prefix."""
+    request_share: Share
+    """Share of the requests that begin with it and find it cached."""
+
+
+class Workload(Input):
+    """What is asked of the service: lengths, load and what counts as success."""
+
+    name: Name
+    title: str | None = None
+    context_tokens: Count
+    """Longest request to plan for, input and output together."""
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+    concurrency: Count
+    """Requests active at the peak."""
+    requests_per_month: Count | None = None
+    """Requests submitted in a month."""
+    prefix: Prefix | None = None
+    success_share: Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1)] = Decimal(1)
+    """Share of the submitted requests that end well."""
+    percentile_method: str | None = None
+    source: str
+    licence: str | None = None
+    as_of: date | None = None
+    assumed: tuple[str, ...] = ()
+    """Fields that are an assumption and not from the source."""
+    notes: str | None = None
+
+    @property
+    def mean_tokens(self) -> int | None:
+        """Mean length of a request, input and output together."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens.mean + self.output_tokens.mean
+
+    @model_validator(mode="after")
+    def _mean_within_context(self) -> "Workload":
+        mean = self.mean_tokens
+        if mean is not None and mean > self.context_tokens:
+            raise ValueError(
+                f"mean input and output together are {mean:,} tokens, over context_tokens {self.context_tokens:,}"
+            )
+        return self
+
+
+class Price(Input):
+    """A price per hour, from a dated source; the unit sold is an instance of `devices` accelerators."""
+
+    provider: str | None = None
+    instance: str | None = None
+    """Instance type, sold whole; absent: sold by the device."""
+    devices: Degree = 1
+    """Accelerators in one unit sold."""
+    region: str | None = None
+    term: str = "given"
+    """on_demand, spot, reserved_1y, reserved_3y or given."""
+    usd_per_hour: Positive
+    """US dollars per unit and hour."""
+    as_of: date | None = None
+    source: str = "given"
+    licence: str | None = None
+    confidence: str | None = None
+    note: str | None = None
+
+    @property
+    def label(self) -> str:
+        """How a report names it."""
+        where = " ".join(part for part in (self.provider, self.instance, self.region) if part)
+        unit = f"instance of {self.devices}" if self.instance else "device"
+        return f"{where or 'given'} ({self.term}), ${self.usd_per_hour} per {unit}-hour"
+
+
+class PriceRow(Input):
+    """One dated line of a price list: an instance and its prices by term."""
+
+    provider: str
+    instance: str
+    devices: Degree
+    region: str | None = None
+    usd_per_instance_hour: dict[str, Positive]
+    """Price of the whole instance by term: on_demand, spot, reserved_1y, reserved_3y."""
+    as_of: date | None = None
+    source: str
+    licence: str | None = None
+    confidence: str | None = None
+    note: str | None = None
+
+
+class PriceList(Input):
+    """Dated prices of one accelerator."""
+
+    accelerator: Name
+    currency: Literal["USD"]
+    prices: tuple[PriceRow, ...]
+
+
+class Parallelism(Input):
+    """How one replica is spread over devices."""
+
+    tp: Degree = 1
+    """Tensor parallel ranks."""
+    pp: Degree = 1
+    """Pipeline stages."""
+    dp: Degree = 1
+    """Data parallel ranks (attention copies) within one replica."""
+    ep: Degree = 1
+    """Expert parallel ranks: 1, or tp x dp."""
+
+
+class KvCache(Input):
+    """KV cache settings; what is absent is the engine's default."""
+
+    dtype: Name = "auto"
+    block_tokens: Count | None = None
+
+
+class EngineOptions(Input):
+    """The engine's own options; what is absent is the engine's default for this device."""
+
+    gpu_memory_utilization: Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1)] | None = None
+    max_num_batched_tokens: Count | None = None
+    max_num_seqs: Count | None = None
+    dtype: Literal["auto", "bfloat16", "float16", "half", "float32", "float"] = "auto"
+    """Dtype the model is served in."""
+    quantization: str | None = None
+    """Weight quantisation applied while loading."""
+    kv_cache_bytes: Count | None = None
+    """KV cache bytes per rank; replaces the computed pool."""
+
+
+class MemoryGiven(Input):
+    """Memory figures given instead of computed, per device [GiB]."""
+
+    device_gib: Positive | None = None
+    weights_gib: Positive | None = None
+    workspace_gib: Number | None = None
+    reserve_gib: Number | None = None
+
+
+class Spares(Input):
+    """Replicas beyond the active ones: a fraction of them, rounded up, or a number."""
+
+    fraction: Share | None = None
+    replicas: CountOrNone | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> "Spares":
+        if (self.fraction is None) == (self.replicas is None):
+            raise ValueError("give either fraction or replicas")
+        return self
+
+
+class MonthlyLine(Input):
+    """A monthly cost beside the devices."""
+
+    name: Name
+    usd: Number
+
+
+def _by_name(kind: str) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "description": f"{kind}: a shipped name, a file's path, or the fields themselves",
+            "anyOf": [{"type": "string"}, {"type": "object"}],
+        }
+    )
+
+
+class Scenario(Input):
+    """Everything one estimate depends on. In a file, model, accelerator, engine, workload and price may be names."""
+
+    name: Name
+    title: str | None = None
+    model: Annotated[Model, _by_name("model")]
+    accelerator: Annotated[Accelerator, _by_name("accelerator")]
+    engine: Annotated[Engine, _by_name("engine")]
+    workload: Annotated[Workload, _by_name("workload")]
+    context_tokens: Count | None = None
+    """Longest request to plan for; absent: the workload's."""
+    parallelism: Parallelism = Parallelism()
+    kv_cache: KvCache = KvCache()
+    engine_options: EngineOptions = EngineOptions()
+    memory: MemoryGiven = MemoryGiven()
+    spares: Spares = Spares(fraction=Decimal("0.2"))
+    price: Annotated[Price, _by_name("price")]
+    hours_per_month: Positive = Decimal(730)
+    """730 is the FinOps convention (365 x 24 / 12)."""
+    other_monthly: tuple[MonthlyLine, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """Fields that nobody gave and planner chose; each becomes a line of the report's assumptions."""
+
+    @property
+    def context(self) -> int:
+        """Longest request to plan for, input and output together [tokens]."""
+        return self.context_tokens or self.workload.context_tokens

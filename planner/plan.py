@@ -1,0 +1,288 @@
+"""The straight line: Scenario -> Report."""
+
+import hashlib
+from decimal import Decimal
+from fractions import Fraction
+
+from planner import __version__, cost, fleet, kv_cache
+from planner.deployment import Deployment, deploy
+from planner.derive import derivations, sources
+from planner.inputs import Scenario
+from planner.rank import Rank, governing_rank
+from planner.remarks import assumptions, warnings
+from planner.report import (
+    CacheAtContext,
+    CacheGroup,
+    Capacity,
+    Carry,
+    Cost,
+    CostLine,
+    Fleet,
+    KvCache,
+    Memory,
+    MemoryLine,
+    ModelFacts,
+    PrefixReuse,
+    Report,
+    ScenarioFacts,
+)
+from planner.units import cents, ceil_div
+
+
+def estimate(scenario: Scenario, devices: int | None = None) -> Report:
+    """The report on a scenario; with devices, also what that many of them carry.
+
+    raises: InputError where the scenario's parts do not go together
+    """
+    deployment = deploy(scenario)
+    rank = governing_rank(deployment)
+    capacity = _capacity(deployment, rank.pool)
+    fits = capacity.requests_per_replica > 0
+    fleet_part = _fleet(deployment, capacity) if fits else None
+    binding, reason = _binding(deployment, rank, capacity)
+    memory, cache = _memory(deployment, rank), _kv_cache(deployment, rank.pool)
+    cost_part = _cost(scenario, fleet_part) if fleet_part else None
+    prefix = _prefix(scenario)
+    return Report(
+        planner_version=__version__,
+        inputs_digest=digest(scenario),
+        scenario=_scenario_facts(deployment),
+        fits=fits,
+        binding_limit=binding,
+        binding_reason=reason,
+        model=_model_facts(deployment),
+        memory=memory,
+        kv_cache=cache,
+        capacity=capacity,
+        fleet=fleet_part,
+        cost=cost_part,
+        carry=_carry(deployment, rank.pool, capacity, devices) if devices is not None else None,
+        prefix=prefix,
+        assumptions=assumptions(deployment),
+        warnings=warnings(deployment, rank.memory, capacity, fleet_part),
+        derivations=derivations(deployment, rank.memory, cache, capacity, fleet_part, cost_part, prefix),
+        sources=sources(scenario),
+    )
+
+
+def digest(scenario: Scenario) -> str:
+    """SHA-256 of the resolved inputs, so that two reports can be told to rest on the same ones."""
+    return "sha256:" + hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()
+
+
+def _scenario_facts(deployment: Deployment) -> ScenarioFacts:
+    scenario, ranks = deployment.scenario, deployment.ranks
+    return ScenarioFacts(
+        name=scenario.name,
+        title=scenario.title,
+        model=scenario.model.name,
+        accelerator=scenario.accelerator.name,
+        engine=scenario.engine.name,
+        engine_version=scenario.engine.version,
+        workload=scenario.workload.name,
+        tp=ranks.tp,
+        pp=ranks.pp,
+        dp=ranks.dp,
+        ep=ranks.ep,
+        context_tokens=scenario.context,
+        mean_tokens=scenario.workload.mean_tokens,
+        concurrency=scenario.workload.concurrency,
+        requests_per_month=scenario.workload.requests_per_month,
+        success_share=scenario.workload.success_share,
+        price=scenario.price.label,
+        hours_per_month=scenario.hours_per_month,
+    )
+
+
+def _model_facts(deployment: Deployment) -> ModelFacts:
+    stack = deployment.stack
+    return ModelFacts(
+        model_type=deployment.scenario.model.config["model_type"],
+        parameters=stack.parameters,
+        active_parameters=stack.active_parameters,
+        layers=len(stack.layers),
+        max_positions=stack.max_positions,
+        dtype=deployment.dtype,
+        quantisation=deployment.quantisation.name if deployment.quantisation else None,
+    )
+
+
+def _memory(deployment: Deployment, rank: Rank) -> Memory:
+    memory = rank.memory
+    terms = (memory.weights, *memory.workspace, memory.reserve, memory.kv_budget)
+    stage = f"pipeline stage {rank.stage + 1} of {deployment.ranks.pp}"
+    return Memory(
+        governing_rank=f"{stage}, each of its {deployment.ranks.tp} tensor-parallel ranks",
+        device_bytes=memory.device.bytes,
+        weights_bytes=memory.weights.bytes,
+        workspace_bytes=memory.workspace_bytes,
+        reserve_bytes=memory.reserve.bytes,
+        kv_budget_bytes=memory.kv_budget.bytes,
+        lines=tuple(MemoryLine(name=t.name, bytes=t.bytes, basis=t.basis) for t in terms),
+    )
+
+
+def _kv_cache(deployment: Deployment, pool: kv_cache.Pool) -> KvCache:
+    context = deployment.scenario.context
+    blocks = pool.reserved_blocks(context)
+    attention = deployment.stack.layers[0].mixer
+    return KvCache(
+        dtype=deployment.kv_dtype,
+        block_tokens=deployment.block_tokens,
+        bytes_per_block=pool.bytes_per_block,
+        bytes_per_token=sum(group.bytes_per_token for group in pool.groups),
+        state_bytes_per_request=0,
+        groups=tuple(
+            CacheGroup(
+                kind=group.kind,
+                layers=group.layers,
+                block_tokens=group.block_tokens,
+                page_bytes=group.page_bytes,
+                reserved_blocks=group.reserved_blocks(context),
+                held_blocks=group.held_blocks(context),
+            )
+            for group in pool.groups
+        ),
+        blocks_per_request=blocks,
+        bytes_per_request=blocks * pool.bytes_per_block,
+        held_bytes_per_request=pool.held_blocks(context) * pool.bytes_per_block,
+        wasted_tokens_per_request=pool.groups[0].reserved_blocks(context) * deployment.block_tokens - context,
+        by_context=tuple(_cache_at(pool, tokens) for tokens in _curve(context)),
+        score_matrix_bytes=score_matrix_bytes(attention.query_heads, context),
+    )
+
+
+def score_matrix_bytes(query_heads: int, context: int) -> int:
+    """Scores of one layer and request if they were materialised in 2-byte numbers, as naive attention does.
+
+        h * L^2 * 2
+
+    query_heads: h, heads of the whole model [1]
+    context: L, tokens [token]
+    returns: bytes [B]
+    source: Dao et al. 2022, arXiv:2205.14135 (tiled kernels never store them)
+    """
+    return query_heads * context * context * 2
+
+
+def _cache_at(pool: kv_cache.Pool, tokens: int) -> CacheAtContext:
+    size = pool.bytes_per_block
+    return CacheAtContext(
+        context_tokens=tokens,
+        reserved_bytes=pool.reserved_blocks(tokens) * size,
+        held_bytes=pool.held_blocks(tokens) * size,
+    )
+
+
+def _curve(context: int) -> list[int]:
+    """The context and the powers of two below it, from 1,024."""
+    return [*(2**n for n in range(10, context.bit_length()) if 2**n < context), context]
+
+
+def _capacity(deployment: Deployment, pool: kv_cache.Pool) -> Capacity:
+    scenario, dp = deployment.scenario, deployment.ranks.dp
+    context, mean = scenario.context, scenario.workload.mean_tokens
+    requests = dp * pool.requests(context)
+    limit = dp * deployment.max_num_seqs if deployment.max_num_seqs else None
+    return Capacity(
+        num_blocks=pool.num_blocks,
+        usable_blocks=pool.usable_blocks,
+        requests_per_replica=requests,
+        requests_per_replica_at_mean=dp * pool.requests(mean) if mean else None,
+        max_concurrency=dp * pool.num_blocks / pool.reserved_blocks(context),
+        max_num_seqs=limit,
+        slots_per_replica=min(requests, limit) if limit else requests,
+        longest_context_tokens=pool.longest_context(1, deployment.stack.max_positions),
+    )
+
+
+def _binding(deployment: Deployment, rank: Rank, capacity: Capacity) -> tuple[str, str]:
+    """(the limit that binds, why)."""
+    memory, pool, scenario = rank.memory, rank.pool, deployment.scenario
+    if memory.kv_budget.bytes <= 0:
+        taken = memory.device.bytes - memory.kv_budget.bytes
+        return "device_memory", (
+            f"the model does not fit: weights, workspace and reserve take {taken:,} B of the device's "
+            f"{memory.device.bytes:,} B"
+        )
+    if capacity.requests_per_replica == 0:
+        return "kv_memory", (
+            f"not one request of {scenario.context:,} tokens fits: it needs {pool.reserved_blocks(scenario.context):,} "
+            f"blocks and {pool.usable_blocks:,} are usable; the longest context that fits is "
+            f"{capacity.longest_context_tokens:,} tokens"
+        )
+    slots, concurrency = capacity.slots_per_replica, scenario.workload.concurrency
+    if concurrency <= slots:
+        return "one_replica", f"one replica is the smallest fleet: {concurrency:,} of its {slots:,} slots are needed"
+    if slots < capacity.requests_per_replica:
+        return "max_num_seqs", f"the scheduler runs {slots:,} requests; memory would hold {capacity.requests_per_replica:,}"
+    return "kv_memory", f"KV memory holds {slots:,} requests per replica and {concurrency:,} are active"
+
+
+def _fleet(deployment: Deployment, capacity: Capacity) -> Fleet:
+    scenario, per_replica = deployment.scenario, deployment.ranks.devices
+    active = fleet.active_replicas(scenario.workload.concurrency, capacity.slots_per_replica)
+    spare = fleet.spare_replicas(active, scenario.spares)
+    placement = fleet.place(active + spare, per_replica, scenario.price)
+    return Fleet(
+        active_replicas=active,
+        spare_replicas=spare,
+        devices_per_replica=per_replica,
+        devices=(active + spare) * per_replica,
+        billed_devices=placement.billed_devices,
+        nodes=placement.nodes,
+        slots=active * capacity.slots_per_replica,
+    )
+
+
+def _carry(deployment: Deployment, pool: kv_cache.Pool, capacity: Capacity, devices: int) -> Carry:
+    """What this many devices carry at the scenario's context, and the context they carry its concurrency at."""
+    per_replica, concurrency = deployment.ranks.devices, deployment.scenario.workload.concurrency
+    replicas = devices // per_replica
+    active = fleet.active_within(replicas, deployment.scenario.spares)
+    spare = fleet.spare_replicas(active, deployment.scenario.spares) if active else 0
+    slots = active * capacity.slots_per_replica
+    per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
+    schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)
+    return Carry(
+        devices=devices,
+        active_replicas=active,
+        spare_replicas=spare,
+        idle_devices=devices - (active + spare) * per_replica,
+        requests_at_context=slots,
+        running_requests=min(slots, concurrency),
+        queued_requests=max(0, concurrency - slots),
+        longest_context_tokens=pool.longest_context(per_rank, deployment.stack.max_positions) if schedulable else 0,
+    )
+
+
+def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:
+    price, billed = scenario.price, fleet_part.billed_devices
+    devices = cost.device_month_usd(billed, price, scenario.hours_per_month)
+    unit = f"{fleet_part.nodes} x {price.instance} of {price.devices}" if price.instance else f"{billed} devices"
+    text = f"{unit} x ${price.usd_per_hour}/h x {scenario.hours_per_month} h"
+    other = [(line.name, "given", Fraction(line.usd)) for line in scenario.other_monthly]
+    lines = [("devices", text, devices), *other]
+    monthly = sum((usd for _, _, usd in lines), Fraction(0))
+    requests = scenario.workload.requests_per_month
+    successful = Fraction(requests or 0) * Fraction(scenario.workload.success_share)
+    return Cost(
+        currency="USD",
+        lines=tuple(CostLine(name=name, text=why, monthly_usd=cents(usd)) for name, why, usd in lines),
+        monthly_usd=cents(monthly),
+        per_1000_submitted_usd=_per_thousand(monthly, Fraction(requests or 0)),
+        per_1000_successful_usd=_per_thousand(monthly, successful),
+    )
+
+
+def _per_thousand(monthly: Fraction, requests: Fraction) -> Decimal | None:
+    return cents(cost.per_thousand_usd(monthly, requests)) if requests else None
+
+
+def _prefix(scenario: Scenario) -> PrefixReuse | None:
+    """Prompt positions that a cached shared prefix saves each month."""
+    prefix, requests = scenario.workload.prefix, scenario.workload.requests_per_month
+    if prefix is None or requests is None:
+        return None
+    reusing = int(requests * prefix.request_share)
+    return PrefixReuse(requests_per_month=reusing, saved_positions_per_month=reusing * prefix.shared_tokens)

@@ -1,0 +1,109 @@
+"""One rank of a deployment: its memory lines and its block pool, and which rank governs."""
+
+from dataclasses import dataclass
+
+from planner import kv_cache
+from planner.deployment import Deployment
+from planner.memory import RankMemory, Term, activation_bytes, non_torch_bytes
+from planner.sharding import Stage, stages
+from planner.units import gib_to_bytes, scale_up
+from planner.weights import loaded_bytes, rank_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The memory and the block pool of each rank of one pipeline stage."""
+
+    stage: int
+    memory: RankMemory
+    pool: kv_cache.Pool
+
+
+def governing_rank(deployment: Deployment) -> Rank:
+    """The pipeline stage that holds the fewest requests of the full context; the first of equals."""
+    context = deployment.scenario.context
+    ranks = [_rank(deployment, stage) for stage in stages(deployment.stack, deployment.ranks.pp)]
+    return min(ranks, key=lambda r: (r.pool.requests(context), r.pool.num_blocks, r.memory.kv_budget.bytes))
+
+
+def _rank(deployment: Deployment, stage: Stage) -> Rank:
+    memory = rank_memory(deployment, stage)
+    groups = kv_cache.groups(
+        stage.layers, deployment.ranks.tp, deployment.dtype, deployment.kv_dtype, deployment.block_tokens
+    )
+    pool = kv_cache.Pool(groups, memory.kv_budget.bytes, deployment.scenario.engine.null_blocks)
+    return Rank(stage.index, memory, pool)
+
+
+def rank_memory(deployment: Deployment, stage: Stage) -> RankMemory:
+    """All memory lines of one rank of a stage; they sum to the device.
+
+    With kv_cache_bytes the pool is what it says, and the reserve is what is then left (negative: over the device).
+    """
+    device, weights = deployment.device, _weights(deployment, stage)
+    workspace = _workspace(deployment, stage)
+    used = weights.bytes + sum(term.bytes for term in workspace)
+    pool = deployment.scenario.engine_options.kv_cache_bytes
+    if pool is not None:
+        budget = Term("KV cache", pool, "given", "engine_options.kv_cache_bytes")
+        reserve = Term("left over", device.bytes - used - pool, "computed", "device less the other lines")
+        return RankMemory(device, weights, workspace, reserve, budget)
+    reserve = _reserve(deployment)
+    budget = Term("KV cache", device.bytes - used - reserve.bytes, "computed", "device less the other lines")
+    return RankMemory(device, weights, workspace, reserve, budget)
+
+
+def _weights(deployment: Deployment, stage: Stage) -> Term:
+    given, model = deployment.scenario.memory.weights_gib, deployment.scenario.model
+    if given is not None:
+        return Term("weights", gib_to_bytes(given), "given", f"memory.weights_gib {given} GiB")
+    stack, ranks, dtype = deployment.stack, deployment.ranks, deployment.dtype
+    checkpoint = None
+    if model.weights and deployment.scenario.engine_options.quantization is None:
+        quantised = deployment.stored_quantised
+        checkpoint = loaded_bytes(stack, model.weights, model.config, dtype, quantised=quantised)
+    size = rank_bytes(stack, stage, ranks, dtype, deployment.quantisation, checkpoint)
+    form = f"linear layers in {deployment.quantisation.name}, the rest in {dtype}" if deployment.quantisation else dtype
+    text = f"{stack.parameters:,} parameters in {form}, vocabulary padded, over tp {ranks.tp} x pp {ranks.pp}"
+    if checkpoint is not None and model.weights:
+        return Term("weights", size, "checkpoint", f"{text}; {checkpoint:,} B in all by {model.weights.source}")
+    return Term("weights", size, "computed", text)
+
+
+def _workspace(deployment: Deployment, stage: Stage) -> tuple[Term, ...]:
+    given, constants = deployment.scenario.memory.workspace_gib, deployment.scenario.engine.workspace
+    if given is not None:
+        return (Term("workspace", gib_to_bytes(given), "given", f"memory.workspace_gib {given} GiB"),)
+    tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
+    if constants is None or tokens is None or sequences is None:
+        return ()
+    activations = activation_bytes(
+        deployment.stack, stage, deployment.ranks, deployment.dtype, tokens, sequences, constants
+    )
+    basis, source = constants.basis, constants.source
+    text = f"peak at {tokens:,} batched tokens and {sequences:,} sequences"
+    return (
+        Term("activations", activations, basis, text, source),
+        Term(
+            "CUDA context and communication",
+            non_torch_bytes(deployment.ranks, constants),
+            basis,
+            "outside torch's allocator",
+            source,
+        ),
+        Term("CUDA graphs", gib_to_bytes(constants.cuda_graph_gib), basis, "set aside at start-up", source),
+    )
+
+
+def _reserve(deployment: Deployment) -> Term:
+    """What the engine leaves free: given, or what its memory utilisation does not take."""
+    scenario, device = deployment.scenario, deployment.device
+    if scenario.memory.reserve_gib is not None:
+        given = scenario.memory.reserve_gib
+        return Term("reserve", gib_to_bytes(given), "given", f"memory.reserve_gib {given} GiB")
+    share = scenario.engine_options.gpu_memory_utilization or scenario.engine.gpu_memory_utilization
+    if share is None:
+        return Term("reserve", 0, "given", "none")
+    requested = scale_up(device.bytes, share)
+    text = f"{device.bytes:,} B - ceil({device.bytes:,} B x {share} gpu_memory_utilization)"
+    return Term("reserve", device.bytes - requested, "computed", text, scenario.engine.source)

@@ -1,0 +1,111 @@
+"""What a reader must know beside the numbers: assumptions that nobody gave, and warnings."""
+
+from planner.blocks import EXPERT_SPLITS
+from planner.deployment import Deployment
+from planner.memory import RankMemory
+from planner.report import Capacity, Fleet
+from planner.units import GIB
+
+
+def assumptions(deployment: Deployment) -> tuple[str, ...]:
+    """What planner chose or took over because the scenario does not say it."""
+    scenario = deployment.scenario
+    chosen = {
+        "engine": f"engine {scenario.engine.name}: the newest vLLM known; --engine chooses another",
+        "price": f"price {scenario.price.label}: the lowest dated on-demand price listed; --price chooses another",
+        "spares": f"spares: {_spares(deployment)} of the active replicas, rounded up; spares in the scenario changes it",
+        "hours_per_month": f"{scenario.hours_per_month} hours a month, the FinOps convention",
+    }
+    lines = [chosen[name] for name in scenario.assumed if name in chosen]
+    lines += [
+        f"workload {scenario.workload.name}: {field} is an assumption of the profile, not from its source"
+        for field in scenario.workload.assumed
+    ]
+    if deployment.kv_dtype_reason != "given":
+        lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
+    lines.append("every active request is reserved at the full context: the safe floor of what fits")
+    return (*lines, *deployment.stack.notes, *deployment.notes)
+
+
+def _spares(deployment: Deployment) -> str:
+    fraction = deployment.scenario.spares.fraction
+    return f"{fraction:.0%}" if fraction is not None else f"{deployment.scenario.spares.replicas}"
+
+
+def warnings(
+    deployment: Deployment, memory: RankMemory, capacity: Capacity, fleet: Fleet | None
+) -> tuple[str, ...]:
+    """What may make the plan wrong or wasteful."""
+    return (
+        "This is a memory ceiling: throughput, latency and failed devices can need more.",
+        *_memory_warnings(deployment, memory),
+        *_parallelism_warnings(deployment),
+        *_capacity_warnings(deployment, capacity),
+        *(_fleet_warnings(deployment, fleet) if fleet else ()),
+    )
+
+
+def _memory_warnings(deployment: Deployment, memory: RankMemory) -> list[str]:
+    engine, found = deployment.scenario.engine, []
+    if memory.device.basis == "datasheet" and engine.kind == "vllm":
+        found.append(
+            f"no figure of what {engine.name} sees of a {deployment.scenario.accelerator.name} is known: the driver's "
+            "total is used, and engines see up to 2 % less"
+        )
+    assumed = [term for term in memory.workspace if term.basis == "assumed"]
+    if assumed:
+        total = sum(term.bytes for term in assumed) / GIB
+        found.append(f"workspace of {total:.2f} GiB is not measured for {engine.name}: {_first_clause(assumed[0].source)}")
+    if memory.reserve.bytes < 0:
+        found.append(
+            f"the given KV cache exceeds the device by {-memory.reserve.bytes:,} B after weights and workspace: the "
+            "engine would run out of memory"
+        )
+    return found
+
+
+def _first_clause(text: str) -> str:
+    return text.split(";")[0].strip()
+
+
+def _parallelism_warnings(deployment: Deployment) -> list[str]:
+    tp, found = deployment.ranks.tp, []
+    kv_heads = min(layer.mixer.kv_heads for layer in deployment.stack.layers)
+    if tp > kv_heads:
+        found.append(
+            f"tp {tp} exceeds the {kv_heads} key/value heads: each rank stores one whole head, so a rank holds no more "
+            f"tokens than at tp {kv_heads}"
+        )
+    has_experts = any(tensor.split in EXPERT_SPLITS for _, tensor in deployment.stack.tensors())
+    if deployment.ranks.dp > 1 and not has_experts:
+        found.append(f"dp {deployment.ranks.dp} copies a dense model whole: separate replicas do the same and fail apart")
+    return found
+
+
+def _capacity_warnings(deployment: Deployment, capacity: Capacity) -> list[str]:
+    limit = capacity.max_num_seqs
+    if limit is not None and limit < capacity.requests_per_replica:
+        return [
+            f"max_num_seqs lets {limit:,} requests run where memory would hold {capacity.requests_per_replica:,}; raise "
+            "it with --max-num-seqs"
+        ]
+    return []
+
+
+def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
+    price, found = deployment.scenario.price, []
+    idle = fleet.billed_devices - fleet.devices
+    if idle:
+        found.append(
+            f"{price.instance} is sold whole: {fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; "
+            f"{idle:,} stand idle"
+        )
+    if price.instance and price.devices < deployment.ranks.devices:
+        found.append(
+            f"one replica of {deployment.ranks.devices} devices spans several {price.instance} of {price.devices}"
+        )
+    if price.instance and price.as_of is None:
+        found.append(f"the price of {price.provider} {price.instance} is undated: treat it as stale")
+    if deployment.scenario.workload.requests_per_month is None:
+        found.append("the workload has no requests_per_month: cost per request is not given")
+    return found

@@ -1,0 +1,255 @@
+"""The result of an estimate: versioned, frozen, and enough to render or compare without planning again.
+
+Bytes and tokens are integers, money is decimal dollars in cents (text in YAML and JSON). Memory and KV cache figures
+are those of the rank that governs, which the report names.
+"""
+
+from datetime import date
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA_VERSION = 1
+Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datasheet", "assumed"]
+
+
+class Part(BaseModel):
+    """Base of every part of a report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+
+
+class ScenarioFacts(Part):
+    """What was asked, resolved."""
+
+    name: str
+    title: str | None
+    model: str
+    accelerator: str
+    engine: str
+    engine_version: str | None
+    workload: str
+    tp: int
+    pp: int
+    dp: int
+    ep: int
+    context_tokens: int
+    mean_tokens: int | None
+    concurrency: int
+    requests_per_month: int | None
+    success_share: Decimal
+    price: str
+    hours_per_month: Decimal
+
+
+class ModelFacts(Part):
+    """The model as its config describes it."""
+
+    model_type: str
+    parameters: int
+    active_parameters: int
+    layers: int
+    max_positions: int
+    dtype: str
+    quantisation: str | None
+
+
+class MemoryLine(Part):
+    """One line of device memory; the lines sum to the device."""
+
+    name: str
+    bytes: int
+    basis: Basis
+
+
+class Memory(Part):
+    """Device memory of the governing rank."""
+
+    governing_rank: str
+    device_bytes: int
+    weights_bytes: int
+    workspace_bytes: int
+    reserve_bytes: int
+    kv_budget_bytes: int
+    """Negative when the other lines exceed the device."""
+    lines: tuple[MemoryLine, ...]
+
+
+class CacheGroup(Part):
+    """Layers whose blocks are taken together."""
+
+    kind: str
+    layers: int
+    block_tokens: int
+    page_bytes: int
+    """One block, all layers of the group."""
+    reserved_blocks: int
+    held_blocks: int
+
+
+class CacheAtContext(Part):
+    """One point of the curve of cache bytes over context."""
+
+    context_tokens: int
+    reserved_bytes: int
+    held_bytes: int
+
+
+class KvCache(Part):
+    """What one request takes on the governing rank."""
+
+    dtype: str
+    block_tokens: int
+    bytes_per_block: int
+    bytes_per_token: int
+    """What one more token adds once every bounded layer is full."""
+    state_bytes_per_request: int
+    groups: tuple[CacheGroup, ...]
+    blocks_per_request: int
+    bytes_per_request: int
+    """What the engine reserves at the full context."""
+    held_bytes_per_request: int
+    wasted_tokens_per_request: int
+    by_context: tuple[CacheAtContext, ...]
+    score_matrix_bytes: int
+    """Scores of one layer and request over its query heads if they were materialised; tiled kernels never do."""
+
+
+class Capacity(Part):
+    """Requests that fit into one replica."""
+
+    num_blocks: int
+    usable_blocks: int
+    requests_per_replica: int
+    """Whole requests of the full context in the usable blocks."""
+    requests_per_replica_at_mean: int | None
+    """The same at the workload's mean length."""
+    max_concurrency: float
+    """num_blocks / blocks per request, as the engine logs it, all data-parallel ranks."""
+    max_num_seqs: int | None
+    """Requests that the engine's scheduler runs at once, all data-parallel ranks; None: no such limit."""
+    slots_per_replica: int
+    """Requests that one replica runs at once: the smaller of memory and the scheduler."""
+    longest_context_tokens: int
+    """Longest context at which one request fits, within the model's positions."""
+
+
+class Fleet(Part):
+    """Replicas and the devices that they take."""
+
+    active_replicas: int
+    spare_replicas: int
+    devices_per_replica: int
+    devices: int
+    billed_devices: int
+    nodes: int | None
+    slots: int
+    """Requests that the active replicas run at once."""
+
+
+class Carry(Part):
+    """What a given number of devices carries."""
+
+    devices: int
+    active_replicas: int
+    spare_replicas: int
+    idle_devices: int
+    requests_at_context: int
+    running_requests: int
+    queued_requests: int
+    longest_context_tokens: int
+    """Longest context at which the whole concurrency runs; 0 when none does."""
+
+
+class CostLine(Part):
+    """One monthly line."""
+
+    name: str
+    text: str
+    monthly_usd: Decimal
+
+
+class Cost(Part):
+    """Dollars a month, and per 1,000 requests where the workload says how many there are."""
+
+    currency: Literal["USD"]
+    lines: tuple[CostLine, ...]
+    monthly_usd: Decimal
+    per_1000_submitted_usd: Decimal | None
+    per_1000_successful_usd: Decimal | None
+
+
+class PrefixReuse(Part):
+    """Prompt positions whose prefill a shared prefix avoids."""
+
+    requests_per_month: int
+    saved_positions_per_month: int
+
+
+class Derivation(Part):
+    """How one number came about."""
+
+    path: str
+    text: str
+    basis: Basis
+    source: str
+
+
+class Source(Part):
+    """Where an input came from."""
+
+    what: str
+    source: str
+    as_of: date | None
+    licence: str | None
+
+
+class Report(Part):
+    """One estimate."""
+
+    kind: Literal["planner report"] = "planner report"
+    schema_version: Literal[1] = 1
+    planner_version: str
+    inputs_digest: str
+    scenario: ScenarioFacts
+    fits: bool
+    """Whether the model and at least one request of the full context fit."""
+    binding_limit: str
+    binding_reason: str
+    model: ModelFacts
+    memory: Memory
+    kv_cache: KvCache
+    capacity: Capacity
+    fleet: Fleet | None
+    cost: Cost | None
+    carry: Carry | None
+    prefix: PrefixReuse | None
+    assumptions: tuple[str, ...]
+    warnings: tuple[str, ...]
+    derivations: tuple[Derivation, ...]
+    sources: tuple[Source, ...]
+
+
+class Change(Part):
+    """One line that differs between two reports."""
+
+    label: str
+    path: str
+    sign: Literal["+", "-", "~"]
+    old: str
+    new: str
+    difference: str
+    percent: str
+    why: str
+
+
+class Comparison(Part):
+    """Reports side by side; with two of them, every line that moved."""
+
+    kind: Literal["planner comparison"] = "planner comparison"
+    schema_version: Literal[1] = 1
+    planner_version: str
+    reports: tuple[Report, ...]
+    verdict: str
+    changes: tuple[Change, ...]
