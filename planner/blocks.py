@@ -67,9 +67,7 @@ class Tensor:
         return self.rows * self.cols * copies
 
 
-def linear(
-    name: str, rows: int, cols: int, split: Split, *, bias: bool = False, units: int = 0
-) -> tuple[Tensor, ...]:
+def linear(name: str, rows: int, cols: int, split: Split, *, bias: bool = False, units: int = 0) -> tuple[Tensor, ...]:
     """A linear layer: its weight and, with bias, one vector of `rows` (whole when the input is split)."""
     weight = Tensor(name, rows, cols, split, units, quantisable=True)
     if not bias:
@@ -115,9 +113,7 @@ class FullAttention:
             *linear(query, heads * self.key_dim, self.hidden, Split.OUTPUT, bias=self.bias, units=heads),
             *linear(key, kv * self.key_dim, self.hidden, Split.KV_HEADS, bias=self.bias, units=kv),
             *linear(value, kv * self.value_dim, self.hidden, Split.KV_HEADS, bias=self.bias, units=kv),
-            *linear(
-                output, self.hidden, heads * self.value_dim, Split.INPUT, bias=self.output_bias, units=heads
-            ),
+            *linear(output, self.hidden, heads * self.value_dim, Split.INPUT, bias=self.output_bias, units=heads),
             *self.norms,
         )
 
@@ -138,8 +134,7 @@ class Mlp:
         """Weights of two or three projections."""
         *up_names, down_name = self.names if self.gated else self.names[1:]
         ups = (
-            linear(f"{self.name}.{up}", self.intermediate, self.hidden, Split.OUTPUT, bias=self.bias)
-            for up in up_names
+            linear(f"{self.name}.{up}", self.intermediate, self.hidden, Split.OUTPUT, bias=self.bias) for up in up_names
         )
         down = linear(f"{self.name}.{down_name}", self.hidden, self.intermediate, Split.INPUT, bias=self.bias)
         return (*(tensor for up in ups for tensor in up), *down)

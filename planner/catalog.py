@@ -4,12 +4,10 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import ValidationError
+from typing import Any
 
 from planner import checkpoint, hub
-from planner.documents import accepted_fields, describe, load_mapping
+from planner.documents import load_mapping, validate
 from planner.errors import InputError, nearest
 from planner.inputs import (
     Accelerator,
@@ -44,8 +42,6 @@ TERMS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+_-]{0,99}")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
-AnyInput = TypeVar("AnyInput", bound=Input)
-
 
 def bundled() -> Path:
     """The folder that holds model_configs/ and profiles/: inside a wheel, or the checkout."""
@@ -57,21 +53,6 @@ def bundled() -> Path:
 def names(kind: str) -> list[str]:
     """Shipped names of a kind, sorted."""
     return sorted(path.stem for path in (bundled() / FOLDERS[kind]).glob("*.yaml"))
-
-
-def validate(cls: type[AnyInput], fields: Mapping[str, Any], origin: Origin) -> AnyInput:
-    """The input of this class that the fields describe.
-
-    raises: InputError with one message per problem, each at its file and line
-    """
-    try:
-        return cls.model_validate(fields)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        messages = [describe(dict(problem), origin) for problem in found]
-        if any(problem["type"] == "extra_forbidden" for problem in found):
-            messages.append(accepted_fields(name for name in cls.model_fields if name != "origin"))
-        raise InputError(*messages) from None
 
 
 def load_model(ref: str, base: Path = Path(), hub_cache: Path | None = None) -> Model:
@@ -97,10 +78,10 @@ def load_scenario(
     flags = Origin("command line")
     fields = dict(fields)
     for kind in KINDS:
-        if isinstance(overrides.get(kind), str):
+        if kind in overrides:
             fields[kind] = overrides[kind]
     _require(fields, origin)
-    bases = {kind: Path() if isinstance(overrides.get(kind), str) else base for kind in KINDS}
+    bases = {kind: Path() if kind in overrides else base for kind in KINDS}
     parts: dict[str, tuple[dict[str, Any], Origin]] = {}
     assumed: list[str] = []
     problems: list[str] = []
@@ -134,9 +115,7 @@ def load_scenario(
     return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
 
 
-def load_scenario_file(
-    path: Path, overrides: Mapping[str, Any], hub_cache: Path | None = None
-) -> Scenario:
+def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path | None = None) -> Scenario:
     """A scenario from its file; relative paths in it start at its folder."""
     fields = load_mapping(path)
     return load_scenario(fields, Origin(str(path)), overrides, base=path.parent, hub_cache=hub_cache)
@@ -157,9 +136,7 @@ def _require(fields: Mapping[str, Any], origin: Origin) -> None:
     flag = {"model": "--model", "accelerator": "--gpu", "workload": "--workload"}
     missing = [kind for kind in flag if kind not in fields]
     if missing:
-        raise InputError(
-            *(f"{origin.at(kind)}: missing; name it there or with {flag[kind]}" for kind in missing)
-        )
+        raise InputError(*(f"{origin.at(kind)}: missing; name it there or with {flag[kind]}" for kind in missing))
 
 
 def _part(
@@ -283,8 +260,8 @@ def _named_price(wanted: str, gpu: Accelerator, listed: tuple[PriceRow, ...]) ->
         known = (f"{row.provider}/{row.instance}" for row in listed)
         raise InputError(f"price {wanted!r} is not listed for {gpu.name}{nearest(wanted, known)}")
     if term not in found[0].usd_per_instance_hour:
-        known = ", ".join(found[0].usd_per_instance_hour)
-        raise InputError(f"price {wanted!r}: no {term} price is listed; listed: {known}")
+        terms = ", ".join(found[0].usd_per_instance_hour)
+        raise InputError(f"price {wanted!r}: no {term} price is listed; listed: {terms}")
     return _as_price(found[0], term)
 
 

@@ -50,7 +50,7 @@ def deploy(scenario: Scenario) -> Deployment:
     defaults = scheduler_defaults(engine, scenario.accelerator, device.bytes)
     block_tokens = scenario.kv_cache.block_tokens or engine.block_tokens
     found = [
-        *(f"parallelism: {problem}" for problem in problems(stack, ranks)),
+        *(f"parallelism: {problem}" for problem in problems(stack, ranks, quantisation)),
         *_context_problems(scenario, stack),
         *_cache_problems(scenario, stack, kv_dtype, block_tokens),
         *_memory_problems(scenario),
@@ -87,7 +87,11 @@ def _quantisation(scenario: Scenario) -> tuple[Quantisation | None, bool, tuple[
     except InputError:
         if asked is not None or (scenario.memory.weights_gib is None and model.weights is None):
             raise
-        return None, True, ("the form of the checkpoint's quantisation is unknown: weights are taken as given",)
+        return (
+            None,
+            True,
+            ("the form of the checkpoint's quantisation is unknown: weights are taken as given",),
+        )
     if asked is None or (stored is not None and asked in stored.name):
         return stored, stored is not None, ()
     if stored is not None:

@@ -22,7 +22,7 @@ def derivations(
     """One line for each number of the report."""
     lines = [
         *_model(deployment),
-        *_memory(deployment, memory),
+        *_memory(memory),
         *_cache(deployment, cache),
         *_capacity(deployment, cache, capacity),
     ]
@@ -46,9 +46,12 @@ def sources(scenario: Scenario) -> tuple[Source, ...]:
         Source(what=f"accelerator {gpu.name}", source=gpu.source, as_of=gpu.as_of, licence=None),
         Source(what=f"engine {engine.name}", source=engine.source, as_of=engine.as_of, licence=None),
         Source(
-            what=f"workload {workload.name}", source=workload.source, as_of=workload.as_of, licence=workload.licence
+            what=f"workload {workload.name}",
+            source=workload.source,
+            as_of=workload.as_of,
+            licence=workload.licence,
         ),
-        Source(what=f"price {price.label}", source=price.source, as_of=price.as_of, licence=price.licence),
+        Source(what=f"price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence),
     )
 
 
@@ -64,7 +67,7 @@ def _model(deployment: Deployment) -> Iterator[Derivation]:
     yield _line("model.active_parameters", text, "config", config.source)
 
 
-def _memory(deployment: Deployment, memory: RankMemory) -> Iterator[Derivation]:
+def _memory(memory: RankMemory) -> Iterator[Derivation]:
     device = memory.device
     yield _line("memory.device_bytes", f"{device.text} = {device.bytes:,} B", device.basis, device.source)
     weights = memory.weights

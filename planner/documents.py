@@ -3,11 +3,12 @@
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from planner.errors import InputError
 from planner.origin import Origin
@@ -16,6 +17,8 @@ MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 40
 MAX_ALIASES = 100
 MAX_EVENTS = 400_000
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
@@ -61,6 +64,11 @@ def load_mapping(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     return data
 
 
+def parse_value(name: str, text: str) -> Any:
+    """One value as YAML writes it: a number, true or false, null, text, or a short list or mapping."""
+    return _parse_yaml(Path(name), text)
+
+
 def _kind(data: object) -> str:
     return {list: "list", str: "text", type(None): "null"}.get(type(data), type(data).__name__)
 
@@ -100,28 +108,21 @@ def _parse_yaml(path: Path, text: str) -> Any:
 
 def _check_structure(path: Path, text: str) -> None:
     """Refuse what would grow or nest without bound, before anything is built."""
-    depth = aliases = 0
-    documents = 0
+    depth = aliases = documents = 0
     for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-        elif isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-        if depth > MAX_DEPTH or aliases > MAX_ALIASES or count > MAX_EVENTS or documents > 1:
-            what = (
-                f"nested deeper than {MAX_DEPTH} levels"
-                if depth > MAX_DEPTH
-                else f"more than {MAX_ALIASES} aliases"
-                if aliases > MAX_ALIASES
-                else "more than one document"
-                if documents > 1
-                else "too many values"
-            )
-            raise InputError(f"{path}:{event.start_mark.line + 1}: {what}; planner does not read that")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        problems = (
+            (depth > MAX_DEPTH, f"nested deeper than {MAX_DEPTH} levels"),
+            (aliases > MAX_ALIASES, f"more than {MAX_ALIASES} aliases"),
+            (documents > 1, "more than one document"),
+            (count > MAX_EVENTS, f"more than {MAX_EVENTS:,} values"),
+        )
+        for exceeded, what in problems:
+            if exceeded:
+                line = event.start_mark.line + 1 if event.start_mark else 1
+                raise InputError(f"{path}:{line}: {what}; planner does not read that")
 
 
 class _Loader(yaml.CSafeLoader):
@@ -145,13 +146,15 @@ class _Loader(yaml.CSafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _number(loader: yaml.CSafeLoader, node: yaml.ScalarNode) -> float | int:
+def _number(_: yaml.CSafeLoader, node: yaml.ScalarNode) -> float | int:
     text = node.value
     return float(text) if re.search(r"[.eE]", text) else int(text)
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""])
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 _Loader.add_implicit_resolver(
     "tag:planner,2026:number",
     re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?$"),
@@ -160,7 +163,23 @@ _Loader.add_implicit_resolver(
 _Loader.add_constructor("tag:planner,2026:number", _number)
 
 
-def describe(problem: dict[str, Any], origin: Origin) -> str:
+def validate(cls: type[AnyModel], fields: Mapping[str, Any], origin: Origin) -> AnyModel:
+    """The pydantic model that the fields describe.
+
+    raises: InputError with one message per problem, each at its file and line
+    """
+    try:
+        return cls.model_validate(fields)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        messages = [_describe(dict(problem), origin) for problem in found]
+        if any(problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1 for problem in found):
+            accepted = (name for name, field in cls.model_fields.items() if not field.exclude)
+            messages.append(f"{origin.at()}: accepted fields: {', '.join(accepted)}")
+        raise InputError(*messages) from None
+
+
+def _describe(problem: dict[str, Any], origin: Origin) -> str:
     """One pydantic problem as 'file:line: field: what is wrong, what was given'."""
     path = tuple(str(part) for part in problem["loc"])
     message = _MESSAGES.get(problem["type"], problem["msg"])
@@ -183,8 +202,3 @@ _MESSAGES = {
     "finite_number": "a finite number is needed",
     "none_required": "must be absent",
 }
-
-
-def accepted_fields(fields: Iterable[str]) -> str:
-    """'accepted: a, b, c' for messages about unknown fields."""
-    return "accepted: " + ", ".join(fields)

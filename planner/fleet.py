@@ -1,6 +1,7 @@
 """Replicas, spares, devices and the whole instances that hold them."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from planner.inputs import Price, Spares
 from planner.units import ceil_div, scale_up
@@ -14,7 +15,7 @@ def active_replicas(concurrency: int, slots: int) -> int:
     concurrency: n, requests active at the peak [1]
     slots: s, requests that one replica runs at once [1]
     returns: replicas [1]
-    source: capacity by peak concurrency (DOMAIN: fully reserved requests)
+    source: definition; every active request is fully reserved
     """
     return ceil_div(concurrency, slots)
 
@@ -31,7 +32,7 @@ def spare_replicas(active: int, spares: Spares) -> int:
     """
     if spares.replicas is not None:
         return spares.replicas
-    return scale_up(active, spares.fraction or 0)
+    return scale_up(active, spares.fraction or Decimal(0))
 
 
 def active_within(replicas: int, spares: Spares) -> int:

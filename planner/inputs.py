@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from planner.origin import Origin
+from planner.printable import Name, Printable
+from planner.units import show_rate
 
 
 def _number(value: object) -> object:
@@ -22,7 +24,6 @@ Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1)]
 Count = Annotated[int, Field(strict=True, ge=1, le=2**48)]
 CountOrNone = Annotated[int, Field(strict=True, ge=0, le=2**48)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=4096)]
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Input(BaseModel):
@@ -46,12 +47,14 @@ class Weights(Input):
     """Bytes of all tensors that the engine loads."""
     bytes_by_dtype: dict[str, Count] = {}
     """The same by safetensors dtype; empty when only the index was read."""
-    source: str
+    source: Printable
     """Which files were read."""
 
 
 class Model(Input):
     """A model: the vendor's own config fields, and where they came from."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["properties"].pop("origin", None))
 
     name: Name
     config: dict[str, Any]
@@ -60,17 +63,15 @@ class Model(Input):
     """The vendor's hf_quant_config.json, for checkpoints that have one."""
     weights: Weights | None = None
     """Exact weight bytes, where the checkpoint's headers or index were read."""
-    source: str
+    source: Printable
     """Where the config was published."""
-    revision: str | None = None
+    revision: Printable | None = None
     """Commit of that source."""
-    licence: str | None = None
+    licence: Printable | None = None
     as_of: date | None = None
     """When it was read."""
-    notes: str | None = None
-    origin: Annotated[Origin, WithJsonSchema({"type": "object"})] = Field(
-        default=Origin("model"), exclude=True, repr=False
-    )
+    notes: Printable | None = None
+    origin: Annotated[Origin, WithJsonSchema({})] = Field(default=Origin("model"), exclude=True, repr=False)
     """The file it was read from; filled in by planner, for messages."""
 
 
@@ -78,9 +79,9 @@ class Accelerator(Input):
     """An accelerator: datasheet peaks (dense) and memory as the driver reports it."""
 
     name: Name
-    title: str | None = None
-    vendor: str
-    compute_capability: str | None = None
+    title: Printable | None = None
+    vendor: Printable
+    compute_capability: Printable | None = None
     """CUDA compute capability, such as "9.0"."""
     memory_mib: Count
     """Total memory as the driver reports it [MiB]."""
@@ -88,7 +89,7 @@ class Accelerator(Input):
     """The size in its name [GB]."""
     engine_visible_mib: Count | None = None
     """Total memory as the CUDA runtime reports it to an engine [MiB]; smaller than the driver's figure."""
-    engine_visible_source: str | None = None
+    engine_visible_source: Printable | None = None
     hbm_gb_per_s: Positive
     """Memory bandwidth, datasheet [GB/s]."""
     bf16_dense_tflops: Positive | None = None
@@ -98,14 +99,14 @@ class Accelerator(Input):
     int8_dense_tops: Positive | None = None
     interconnect_gb_per_s: Positive | None = None
     """Scale-up link, one direction [GB/s]."""
-    interconnect: str | None = None
+    interconnect: Printable | None = None
     tdp_w: Positive | None = None
     """Board power [W]."""
     l2_mib: Positive | None = None
     """Last-level cache [MiB]."""
-    source: str
+    source: Printable
     as_of: date
-    notes: str | None = None
+    notes: Printable | None = None
 
 
 class SchedulerDefaults(Input):
@@ -136,7 +137,7 @@ class Workspace(Input):
     cuda_graph_gib: Number
     """What the engine sets aside for CUDA graphs [GiB]."""
     basis: Literal["measured", "assumed"]
-    source: str
+    source: Printable
 
 
 class Engine(Input):
@@ -145,7 +146,7 @@ class Engine(Input):
     name: Name
     kind: Literal["vllm", "generic"]
     """Which rules apply: vllm's own allocator, or the plain formula."""
-    version: str | None = None
+    version: Printable | None = None
     block_tokens: Count
     """Tokens per cache block by default."""
     block_tokens_multiple: Count = 1
@@ -159,9 +160,9 @@ class Engine(Input):
     scheduler: tuple[SchedulerDefaults, ...] = ()
     """By device memory, largest first; the first row that applies counts."""
     workspace: Workspace | None = None
-    source: str
+    source: Printable
     as_of: date
-    notes: str | None = None
+    notes: Printable | None = None
 
 
 class Lengths(Input):
@@ -188,7 +189,7 @@ class Workload(Input):
     """What is asked of the service: lengths, load and what counts as success."""
 
     name: Name
-    title: str | None = None
+    title: Printable | None = None
     context_tokens: Count
     """Longest request to plan for, input and output together."""
     input_tokens: Lengths | None = None
@@ -200,13 +201,13 @@ class Workload(Input):
     prefix: Prefix | None = None
     success_share: Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1)] = Decimal(1)
     """Share of the submitted requests that end well."""
-    percentile_method: str | None = None
-    source: str
-    licence: str | None = None
+    percentile_method: Printable | None = None
+    source: Printable
+    licence: Printable | None = None
     as_of: date | None = None
     assumed: tuple[str, ...] = ()
     """Fields that are an assumption and not from the source."""
-    notes: str | None = None
+    notes: Printable | None = None
 
     @property
     def mean_tokens(self) -> int | None:
@@ -228,44 +229,45 @@ class Workload(Input):
 class Price(Input):
     """A price per hour, from a dated source; the unit sold is an instance of `devices` accelerators."""
 
-    provider: str | None = None
-    instance: str | None = None
+    provider: Printable | None = None
+    instance: Printable | None = None
     """Instance type, sold whole; absent: sold by the device."""
     devices: Degree = 1
     """Accelerators in one unit sold."""
-    region: str | None = None
-    term: str = "given"
+    region: Printable | None = None
+    term: Printable = "given"
     """on_demand, spot, reserved_1y, reserved_3y or given."""
     usd_per_hour: Positive
     """US dollars per unit and hour."""
     as_of: date | None = None
-    source: str = "given"
-    licence: str | None = None
-    confidence: str | None = None
-    note: str | None = None
+    source: Printable = "given"
+    licence: Printable | None = None
+    confidence: Printable | None = None
+    note: Printable | None = None
 
     @property
     def label(self) -> str:
-        """How a report names it."""
-        where = " ".join(part for part in (self.provider, self.instance, self.region) if part)
-        unit = f"instance of {self.devices}" if self.instance else "device"
-        return f"{where or 'given'} ({self.term}), ${self.usd_per_hour} per {unit}-hour"
+        """How a report names it: dollars per device-hour, and what is sold by whom."""
+        rate = show_rate(self.usd_per_hour / self.devices)
+        sold = " ".join(part for part in (self.provider, self.instance, self.region, self.term) if part)
+        whole = f" ({show_rate(self.usd_per_hour)} for {self.devices})" if self.devices > 1 else ""
+        return f"{rate} per device-hour{whole}, {sold}"
 
 
 class PriceRow(Input):
     """One dated line of a price list: an instance and its prices by term."""
 
-    provider: str
-    instance: str
+    provider: Printable
+    instance: Printable
     devices: Degree
-    region: str | None = None
+    region: Printable | None = None
     usd_per_instance_hour: dict[str, Positive]
     """Price of the whole instance by term: on_demand, spot, reserved_1y, reserved_3y."""
     as_of: date | None = None
-    source: str
-    licence: str | None = None
-    confidence: str | None = None
-    note: str | None = None
+    source: Printable
+    licence: Printable | None = None
+    confidence: Printable | None = None
+    note: Printable | None = None
 
 
 class PriceList(Input):
@@ -304,7 +306,7 @@ class EngineOptions(Input):
     max_num_seqs: Count | None = None
     dtype: Literal["auto", "bfloat16", "float16", "half", "float32", "float"] = "auto"
     """Dtype the model is served in."""
-    quantization: str | None = None
+    quantization: Printable | None = None
     """Weight quantisation applied while loading."""
     kv_cache_bytes: Count | None = None
     """KV cache bytes per rank; replaces the computed pool."""
@@ -339,24 +341,30 @@ class MonthlyLine(Input):
     usd: Number
 
 
-def _by_name(kind: str) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "description": f"{kind}: a shipped name, a file's path, or the fields themselves",
-            "anyOf": [{"type": "string"}, {"type": "object"}],
-        }
-    )
+class _ByName:
+    """Marks a field that a file may fill with a shipped name or a path instead of the fields themselves."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "description": "A shipped name or a file's path."}, handler(schema)]}
+
+
+def _as_in_a_file(schema: dict[str, Any]) -> None:
+    """What a scenario file must hold: names for three inputs; planner fills the rest."""
+    schema["required"] = ["model", "accelerator", "workload"]
+    del schema["properties"]["assumed"]
 
 
 class Scenario(Input):
     """Everything one estimate depends on. In a file, model, accelerator, engine, workload and price may be names."""
 
+    model_config = ConfigDict(json_schema_extra=_as_in_a_file)
+
     name: Name
-    title: str | None = None
-    model: Annotated[Model, _by_name("model")]
-    accelerator: Annotated[Accelerator, _by_name("accelerator")]
-    engine: Annotated[Engine, _by_name("engine")]
-    workload: Annotated[Workload, _by_name("workload")]
+    title: Printable | None = None
+    model: Annotated[Model, _ByName()]
+    accelerator: Annotated[Accelerator, _ByName()]
+    engine: Annotated[Engine, _ByName()]
+    workload: Annotated[Workload, _ByName()]
     context_tokens: Count | None = None
     """Longest request to plan for; absent: the workload's."""
     parallelism: Parallelism = Parallelism()
@@ -364,7 +372,7 @@ class Scenario(Input):
     engine_options: EngineOptions = EngineOptions()
     memory: MemoryGiven = MemoryGiven()
     spares: Spares = Spares(fraction=Decimal("0.2"))
-    price: Annotated[Price, _by_name("price")]
+    price: Annotated[Price, _ByName()]
     hours_per_month: Positive = Decimal(730)
     """730 is the FinOps convention (365 x 24 / 12)."""
     other_monthly: tuple[MonthlyLine, ...] = ()

@@ -137,9 +137,7 @@ class Group:
 
 
 @lru_cache(maxsize=256)
-def groups(
-    layers: tuple[Layer, ...], tp: int, model_dtype: str, kv_dtype: str, block_tokens: int
-) -> tuple[Group, ...]:
+def groups(layers: tuple[Layer, ...], tp: int, model_dtype: str, kv_dtype: str, block_tokens: int) -> tuple[Group, ...]:
     """The cache groups of one rank's layers.
 
     Layers of one type are one group whatever their page sizes; its block is the sum of their pages.

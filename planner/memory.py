@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from planner.blocks import Moe, Stack, runs
 from planner.inputs import Accelerator, Engine, MemoryGiven, SchedulerDefaults, Workspace
+from planner.report import Basis
 from planner.sharding import VOCAB_PADDING, Ranks, Stage
 from planner.units import DTYPE_BYTES, MIB, ceil_div, gib_to_bytes, round_up, scale_up
 
@@ -15,7 +16,7 @@ class Term:
 
     name: str
     bytes: int
-    basis: str
+    basis: Basis
     text: str
     """The arithmetic, with the numbers put in."""
     source: str = ""

@@ -7,6 +7,7 @@ from fractions import Fraction
 from planner import __version__, cost, fleet, kv_cache
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
+from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
@@ -26,7 +27,7 @@ from planner.report import (
     Report,
     ScenarioFacts,
 )
-from planner.units import cents, ceil_div
+from planner.units import ceil_div, cents, show_rate
 
 
 def estimate(scenario: Scenario, devices: int | None = None) -> Report:
@@ -59,10 +60,26 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         carry=_carry(deployment, rank.pool, capacity, devices) if devices is not None else None,
         prefix=prefix,
         assumptions=assumptions(deployment),
-        warnings=warnings(deployment, rank.memory, capacity, fleet_part),
+        warnings=(*warnings(deployment, rank.memory, capacity, fleet_part), *(() if fits else _proposals(scenario))),
         derivations=derivations(deployment, rank.memory, cache, capacity, fleet_part, cost_part, prefix),
         sources=sources(scenario),
     )
+
+
+def _proposals(scenario: Scenario) -> tuple[str, ...]:
+    """What would fit where the scenario does not: proposed, never substituted."""
+    for tp in (2, 4, 8, 16):
+        if tp <= scenario.parallelism.tp:
+            continue
+        wider = scenario.parallelism.model_copy(update={"tp": tp})
+        try:
+            deployment = deploy(scenario.model_copy(update={"parallelism": wider}))
+        except InputError:
+            continue
+        requests = governing_rank(deployment).pool.requests(scenario.context)
+        if requests:
+            return (f"it would fit with --tp {tp}: {requests:,} requests of {scenario.context:,} tokens per replica",)
+    return ("no tensor parallelism up to 16 on this device makes it fit",)
 
 
 def digest(scenario: Scenario) -> str:
@@ -213,9 +230,15 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity) -> tuple[st
         )
     slots, concurrency = capacity.slots_per_replica, scenario.workload.concurrency
     if concurrency <= slots:
-        return "one_replica", f"one replica is the smallest fleet: {concurrency:,} of its {slots:,} slots are needed"
+        return (
+            "one_replica",
+            f"one replica is the smallest fleet: {concurrency:,} of its {slots:,} slots are needed",
+        )
     if slots < capacity.requests_per_replica:
-        return "max_num_seqs", f"the scheduler runs {slots:,} requests; memory would hold {capacity.requests_per_replica:,}"
+        return (
+            "max_num_seqs",
+            f"the scheduler runs {slots:,} requests; memory would hold {capacity.requests_per_replica:,}",
+        )
     return "kv_memory", f"KV memory holds {slots:,} requests per replica and {concurrency:,} are active"
 
 
@@ -260,7 +283,7 @@ def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:
     price, billed = scenario.price, fleet_part.billed_devices
     devices = cost.device_month_usd(billed, price, scenario.hours_per_month)
     unit = f"{fleet_part.nodes} x {price.instance} of {price.devices}" if price.instance else f"{billed} devices"
-    text = f"{unit} x ${price.usd_per_hour}/h x {scenario.hours_per_month} h"
+    text = f"{unit} x {show_rate(price.usd_per_hour)}/h x {scenario.hours_per_month} h"
     other = [(line.name, "given", Fraction(line.usd)) for line in scenario.other_monthly]
     lines = [("devices", text, devices), *other]
     monthly = sum((usd for _, _, usd in lines), Fraction(0))

@@ -19,6 +19,13 @@ CACHE_SCALES = 4
 dtype (vLLM 0.33, model_executor/layers/quantization/kv_cache.py)."""
 
 
+MAX_PATTERN = 300
+MAX_REPEATS = 3
+_REPEAT = re.compile(r"[*+{]")
+_UNBOUNDED = re.compile(r"\)[*+{?]")
+"""A repeated group can take exponential time to match, and no module pattern needs one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantisation:
     """One storage form for linear weights."""
@@ -201,12 +208,14 @@ def _names(value: object) -> tuple[str, ...]:
 def _pattern(text: str) -> re.Pattern[str]:
     """A module pattern without its layer prefix: 're:' is a regular expression, '*' any text, else a name."""
     text = re.sub(r"^(re:)?(\.\*|\*)?(model\.)?layers\.(\d+|\*|\\d\+)\.", r"\1", text)
-    if text.startswith("re:"):
-        try:
-            return re.compile(text[3:])
-        except re.error as error:
-            raise InputError(f"quantization_config: {text!r} is not a regular expression: {error}") from error
-    return re.compile(re.escape(text).replace(r"\*", ".*"))
+    if not text.startswith("re:"):
+        return re.compile(re.escape(text).replace(r"\*", ".*"))
+    if len(text) > MAX_PATTERN or _UNBOUNDED.search(text) or len(_REPEAT.findall(text)) > MAX_REPEATS:
+        raise InputError(f"quantization_config: {text[:80]!r} repeats too much for a pattern of module names")
+    try:
+        return re.compile(text[3:])
+    except re.error as error:
+        raise InputError(f"quantization_config: {text!r} is not a regular expression: {error}") from error
 
 
 def _matches(pattern: str, module: str) -> bool:

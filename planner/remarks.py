@@ -12,8 +12,8 @@ def assumptions(deployment: Deployment) -> tuple[str, ...]:
     scenario = deployment.scenario
     chosen = {
         "engine": f"engine {scenario.engine.name}: the newest vLLM known; --engine chooses another",
-        "price": f"price {scenario.price.label}: the lowest dated on-demand price listed; --price chooses another",
-        "spares": f"spares: {_spares(deployment)} of the active replicas, rounded up; spares in the scenario changes it",
+        "price": f"{scenario.price.label}: the lowest dated on-demand price listed; --price chooses another",
+        "spares": f"spares: {_spares(deployment)} of the active replicas, rounded up; --set spares.fraction changes it",
         "hours_per_month": f"{scenario.hours_per_month} hours a month, the FinOps convention",
     }
     lines = [chosen[name] for name in scenario.assumed if name in chosen]
@@ -32,17 +32,28 @@ def _spares(deployment: Deployment) -> str:
     return f"{fraction:.0%}" if fraction is not None else f"{deployment.scenario.spares.replicas}"
 
 
-def warnings(
-    deployment: Deployment, memory: RankMemory, capacity: Capacity, fleet: Fleet | None
-) -> tuple[str, ...]:
+def warnings(deployment: Deployment, memory: RankMemory, capacity: Capacity, fleet: Fleet | None) -> tuple[str, ...]:
     """What may make the plan wrong or wasteful."""
     return (
         "This is a memory ceiling: throughput, latency and failed devices can need more.",
+        *_workload_warnings(deployment),
         *_memory_warnings(deployment, memory),
         *_parallelism_warnings(deployment),
-        *_capacity_warnings(deployment, capacity),
+        *_capacity_warnings(capacity),
         *(_fleet_warnings(deployment, fleet) if fleet else ()),
     )
+
+
+def _workload_warnings(deployment: Deployment) -> list[str]:
+    scenario, found = deployment.scenario, []
+    if scenario.context < scenario.workload.context_tokens:
+        found.append(
+            f"the context of {scenario.context:,} tokens is below the {scenario.workload.context_tokens:,} of workload "
+            f"{scenario.workload.name}: its longer requests are not planned for"
+        )
+    if scenario.workload.requests_per_month is None:
+        found.append("the workload has no requests_per_month: cost per request is not given")
+    return found
 
 
 def _memory_warnings(deployment: Deployment, memory: RankMemory) -> list[str]:
@@ -55,7 +66,9 @@ def _memory_warnings(deployment: Deployment, memory: RankMemory) -> list[str]:
     assumed = [term for term in memory.workspace if term.basis == "assumed"]
     if assumed:
         total = sum(term.bytes for term in assumed) / GIB
-        found.append(f"workspace of {total:.2f} GiB is not measured for {engine.name}: {_first_clause(assumed[0].source)}")
+        found.append(
+            f"workspace of {total:.2f} GiB is not measured for {engine.name}: {_first_clause(assumed[0].source)}"
+        )
     if memory.reserve.bytes < 0:
         found.append(
             f"the given KV cache exceeds the device by {-memory.reserve.bytes:,} B after weights and workspace: the "
@@ -78,16 +91,18 @@ def _parallelism_warnings(deployment: Deployment) -> list[str]:
         )
     has_experts = any(tensor.split in EXPERT_SPLITS for _, tensor in deployment.stack.tensors())
     if deployment.ranks.dp > 1 and not has_experts:
-        found.append(f"dp {deployment.ranks.dp} copies a dense model whole: separate replicas do the same and fail apart")
+        found.append(
+            f"dp {deployment.ranks.dp} copies a dense model whole: separate replicas do the same and fail apart"
+        )
     return found
 
 
-def _capacity_warnings(deployment: Deployment, capacity: Capacity) -> list[str]:
+def _capacity_warnings(capacity: Capacity) -> list[str]:
     limit = capacity.max_num_seqs
     if limit is not None and limit < capacity.requests_per_replica:
         return [
-            f"max_num_seqs lets {limit:,} requests run where memory would hold {capacity.requests_per_replica:,}; raise "
-            "it with --max-num-seqs"
+            f"max_num_seqs lets {limit:,} requests run where memory would hold "
+            f"{capacity.requests_per_replica:,}; raise it with --max-num-seqs"
         ]
     return []
 
@@ -106,6 +121,4 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
         )
     if price.instance and price.as_of is None:
         found.append(f"the price of {price.provider} {price.instance} is undated: treat it as stale")
-    if deployment.scenario.workload.requests_per_month is None:
-        found.append("the workload has no requests_per_month: cost per request is not given")
     return found

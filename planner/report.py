@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from planner.printable import Printable
+
 SCHEMA_VERSION = 1
 Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datasheet", "assumed"]
 
@@ -23,13 +25,13 @@ class Part(BaseModel):
 class ScenarioFacts(Part):
     """What was asked, resolved."""
 
-    name: str
-    title: str | None
-    model: str
-    accelerator: str
-    engine: str
-    engine_version: str | None
-    workload: str
+    name: Printable
+    title: Printable | None
+    model: Printable
+    accelerator: Printable
+    engine: Printable
+    engine_version: Printable | None
+    workload: Printable
     tp: int
     pp: int
     dp: int
@@ -39,26 +41,26 @@ class ScenarioFacts(Part):
     concurrency: int
     requests_per_month: int | None
     success_share: Decimal
-    price: str
+    price: Printable
     hours_per_month: Decimal
 
 
 class ModelFacts(Part):
     """The model as its config describes it."""
 
-    model_type: str
+    model_type: Printable
     parameters: int
     active_parameters: int
     layers: int
     max_positions: int
-    dtype: str
-    quantisation: str | None
+    dtype: Printable
+    quantisation: Printable | None
 
 
 class MemoryLine(Part):
     """One line of device memory; the lines sum to the device."""
 
-    name: str
+    name: Printable
     bytes: int
     basis: Basis
 
@@ -66,7 +68,7 @@ class MemoryLine(Part):
 class Memory(Part):
     """Device memory of the governing rank."""
 
-    governing_rank: str
+    governing_rank: Printable
     device_bytes: int
     weights_bytes: int
     workspace_bytes: int
@@ -79,7 +81,7 @@ class Memory(Part):
 class CacheGroup(Part):
     """Layers whose blocks are taken together."""
 
-    kind: str
+    kind: Printable
     layers: int
     block_tokens: int
     page_bytes: int
@@ -99,7 +101,7 @@ class CacheAtContext(Part):
 class KvCache(Part):
     """What one request takes on the governing rank."""
 
-    dtype: str
+    dtype: Printable
     block_tokens: int
     bytes_per_block: int
     bytes_per_token: int
@@ -165,8 +167,8 @@ class Carry(Part):
 class CostLine(Part):
     """One monthly line."""
 
-    name: str
-    text: str
+    name: Printable
+    text: Printable
     monthly_usd: Decimal
 
 
@@ -190,19 +192,19 @@ class PrefixReuse(Part):
 class Derivation(Part):
     """How one number came about."""
 
-    path: str
-    text: str
+    path: Printable
+    text: Printable
     basis: Basis
-    source: str
+    source: Printable
 
 
 class Source(Part):
     """Where an input came from."""
 
-    what: str
-    source: str
+    what: Printable
+    source: Printable
     as_of: date | None
-    licence: str | None
+    licence: Printable | None
 
 
 class Report(Part):
@@ -210,13 +212,13 @@ class Report(Part):
 
     kind: Literal["planner report"] = "planner report"
     schema_version: Literal[1] = 1
-    planner_version: str
-    inputs_digest: str
+    planner_version: Printable
+    inputs_digest: Printable
     scenario: ScenarioFacts
     fits: bool
     """Whether the model and at least one request of the full context fit."""
-    binding_limit: str
-    binding_reason: str
+    binding_limit: Printable
+    binding_reason: Printable
     model: ModelFacts
     memory: Memory
     kv_cache: KvCache
@@ -225,8 +227,8 @@ class Report(Part):
     cost: Cost | None
     carry: Carry | None
     prefix: PrefixReuse | None
-    assumptions: tuple[str, ...]
-    warnings: tuple[str, ...]
+    assumptions: tuple[Printable, ...]
+    warnings: tuple[Printable, ...]
     derivations: tuple[Derivation, ...]
     sources: tuple[Source, ...]
 
@@ -234,14 +236,14 @@ class Report(Part):
 class Change(Part):
     """One line that differs between two reports."""
 
-    label: str
-    path: str
+    label: Printable
+    path: Printable
     sign: Literal["+", "-", "~"]
-    old: str
-    new: str
-    difference: str
-    percent: str
-    why: str
+    old: Printable
+    new: Printable
+    difference: Printable
+    percent: Printable
+    why: Printable
 
 
 class Comparison(Part):
@@ -249,7 +251,7 @@ class Comparison(Part):
 
     kind: Literal["planner comparison"] = "planner comparison"
     schema_version: Literal[1] = 1
-    planner_version: str
+    planner_version: Printable
     reports: tuple[Report, ...]
-    verdict: str
+    verdict: Printable
     changes: tuple[Change, ...]

@@ -82,9 +82,7 @@ def problems(stack: Stack, ranks: Ranks, quantisation: Quantisation | None = Non
     if ranks.pp > len(stack.layers):
         found.append(f"pp {ranks.pp} is more stages than the model's {len(stack.layers)} layers")
     if ranks.ep not in (1, ranks.expert_ranks):
-        found.append(
-            f"ep {ranks.ep} is not accepted: expert parallelism spans tp x dp = {ranks.expert_ranks}, or is 1"
-        )
+        found.append(f"ep {ranks.ep} is not accepted: expert parallelism spans tp x dp = {ranks.expert_ranks}, or is 1")
     if ranks.ep > 1 and not any(t.split in EXPERT_SPLITS for _, t in stack.tensors()):
         found.append(f"ep {ranks.ep} needs a model with experts, and this one has none")
     for _, tensor in stack.tensors():
@@ -166,9 +164,7 @@ def tensor_bytes(tensor: Tensor, ranks: Ranks, dtype: str, quantisation: Quantis
     return rows * cols * copies * DTYPE_BYTES[tensor.dtype or dtype]
 
 
-def weight_bytes(
-    stack: Stack, stage: Stage, ranks: Ranks, dtype: str, quantisation: Quantisation | None
-) -> int:
+def weight_bytes(stack: Stack, stage: Stage, ranks: Ranks, dtype: str, quantisation: Quantisation | None) -> int:
     """Bytes of weights on one rank of a pipeline stage [B].
 
     dtype: the dtype the model is served in

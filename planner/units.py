@@ -34,6 +34,14 @@ def scale_up(value: int, factor: Decimal) -> int:
     return int((value * factor).to_integral_value(ROUND_CEILING))
 
 
+def show_rate(usd: Decimal) -> str:
+    """A price per hour with at least two and at most six decimals."""
+    rounded = usd.quantize(Decimal("0.000001"), ROUND_HALF_EVEN).normalize()
+    exponent = rounded.as_tuple().exponent
+    decimals = max(2, -exponent) if isinstance(exponent, int) else 2
+    return f"${rounded:,.{decimals}f}"
+
+
 def cents(usd: Decimal | Fraction) -> Decimal:
     """Dollars rounded half-even to cents: done once, at the end."""
     if isinstance(usd, Fraction):

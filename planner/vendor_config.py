@@ -35,9 +35,7 @@ class VendorConfig:
         """True if the field is present and not null."""
         return self.fields.get(field) is not None
 
-    def integer(
-        self, *names: str, default: int | None = None, least: int = 1, most: int = MAX_INTEGER
-    ) -> int:
+    def integer(self, *names: str, default: int | None = None, least: int = 1, most: int = MAX_INTEGER) -> int:
         """The first present of `names`, an integer in [least, most]; else the default; else a noted problem."""
         field, value = self._first(names)
         if value is _MISSING:
@@ -53,6 +51,14 @@ class VendorConfig:
             self.problem(field, f"{value} is out of range: accepted is {least} to {most}")
             return max(1, least)
         return int(value)
+
+    def number(self, field: str, *, most: float = 1e6) -> float:
+        """A positive number of at most `most`; else a noted problem."""
+        value = self.fields.get(field)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
+            self.problem(field, f"a number above 0 and at most {most:g} is needed, not {value!r}")
+            return 1.0
+        return float(value)
 
     def flag(self, *names: str, default: bool) -> bool:
         """The first present of `names`, true or false; else the default."""

@@ -68,8 +68,6 @@ def known_families() -> dict[str, ModuleType]:
         module = import_module(f"{__name__}.{info.name}")
         for model_type in module.MODEL_TYPES:
             if model_type in families:
-                raise RuntimeError(
-                    f"{model_type} is claimed by {families[model_type].__name__} and {info.name}"
-                )
+                raise RuntimeError(f"{model_type} is claimed by {families[model_type].__name__} and {info.name}")
             families[model_type] = module
     return families

@@ -38,10 +38,28 @@ def layer_count(config: VendorConfig) -> int:
 
 
 def positions(config: VendorConfig, *names: str, default: int | None = None) -> tuple[int, str]:
-    """(longest context, the field that says so)."""
+    """(longest context, the field that says so), rope scaling counted."""
     names = names or ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     field = next((name for name in names if config.has(name)), names[0])
-    return config.integer(*names, default=default), field
+    return _scaled_positions(config, config.integer(*names, default=default), field)
+
+
+def _scaled_positions(config: VendorConfig, given: int, field: str) -> tuple[int, str]:
+    """Positions under rope scaling: the factor times the given ones, or times the original ones for yarn.
+
+    llama3, longrope and su scaling are already in the given positions.
+    source: vLLM 0.33, config/model.py _get_and_verify_max_len
+    """
+    name = next((n for n in ("rope_scaling", "rope_parameters") if config.has(n)), None)
+    if name is None:
+        return given, field
+    scaling = config.section(name)
+    kind = scaling.text("rope_type", "type", default="default")
+    if kind in ("default", "mrope", "llama3", "longrope", "su"):
+        return given, field
+    factor = scaling.number("factor")
+    original = scaling.integer("original_max_position_embeddings", default=given) if kind == "yarn" else given
+    return int(original * factor), f"{name}.factor"
 
 
 def head_width(config: VendorConfig, hidden: int, heads: int, default: int | None = None) -> int:
@@ -155,9 +173,7 @@ def token_embedding(
     )
 
 
-def refuse_windows(
-    config: VendorConfig, *, unless_flag: str | None = None, default: int | None = None
-) -> None:
+def refuse_windows(config: VendorConfig, *, unless_flag: str | None = None, default: int | None = None) -> None:
     """Refuse a config whose layers see only a window, which this version does not size.
 
     unless_flag: a config field without which, or with false in it, no window counts

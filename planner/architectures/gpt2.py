@@ -10,9 +10,7 @@ MODEL_TYPES = ("gpt2",)
 def blocks(config: VendorConfig) -> Stack:
     """Multi-head attention and an MLP without a gate, biases everywhere, learned positions, a tied head."""
     cross = config.flag("add_cross_attention", default=False)
-    config.refuse_unless(
-        not cross, "add_cross_attention", "cross-attention is not supported; accepted: false"
-    )
+    config.refuse_unless(not cross, "add_cross_attention", "cross-attention is not supported; accepted: false")
     hidden = common.hidden_size(config)
     qkv = "attn.c_attn"
     layer = Layer(

@@ -11,9 +11,7 @@ def blocks(config: VendorConfig) -> Stack:
     """Experts in every decoder_sparse_step-th layer but those of mlp_only_layers; others are dense."""
     common.refuse_windows(config, unless_flag="use_sliding_window", default=4096)
     bias = config.flag("attention_bias", default=False)
-    attention = common.full_attention(
-        config, bias=bias, output_bias=bias, per_head_norm=True, default_kv_heads=4
-    )
+    attention = common.full_attention(config, bias=bias, output_bias=bias, per_head_norm=True, default_kv_heads=4)
     norms = common.layer_norms(config)
     moe = Moe(
         common.hidden_size(config),
@@ -25,7 +23,6 @@ def blocks(config: VendorConfig) -> Stack:
     step = config.integer("decoder_sparse_step", default=1)
     only_dense = frozenset(config.integers("mlp_only_layers"))
     layers = tuple(
-        sparse if i not in only_dense and (i + 1) % step == 0 else dense
-        for i in range(common.layer_count(config))
+        sparse if i not in only_dense and (i + 1) % step == 0 else dense for i in range(common.layer_count(config))
     )
     return Stack(common.token_embedding(config), layers, *common.positions(config))

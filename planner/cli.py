@@ -1,0 +1,303 @@
+"""The command line: arguments -> one call -> print. The only module that prints, reads the environment or exits."""
+
+import json
+import os
+import sys
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from typer.core import TyperGroup
+
+from planner import __version__, catalog, documents, saved
+from planner.compare import compare as compare_reports
+from planner.errors import InputError, PlannerError
+from planner.inputs import Scenario
+from planner.origin import Origin
+from planner.output import write_whole
+from planner.plan import estimate as estimate_scenario
+from planner.printable import escaped
+from planner.render import markdown, text
+from planner.report import Comparison, Report
+
+FITS, DOES_NOT_FIT = 0, 3
+PIPE_WIDTH = 120
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    text = "text"
+    markdown = "markdown"
+    yaml = "yaml"
+    json = "json"
+
+
+class _Group(TyperGroup):
+    """Turns planner's own errors into one line each on stderr and their exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PlannerError as error:
+            for problem in error.problems:
+                sys.stderr.write(f"planner: {escaped(problem)}\n")
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            sys.stderr.write("planner: interrupted\n")
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    name="planner",
+    cls=_Group,
+    help="Capacity and cost of serving LLMs: does it fit, how many GPUs, what does it cost a month.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file, whole or not at all.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
+BriefOption = Annotated[bool, typer.Option("--brief", help="Text without arithmetic, assumptions and sources.")]
+
+
+@app.command(
+    epilog="Example: planner estimate --model llama-3.1-8b --gpu h100-sxm --workload chat --context 16384 "
+    "--context 32768"
+)
+def estimate(
+    scenario: Annotated[str | None, typer.Argument(help="Scenario file (YAML); flags override it.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Shipped name, YAML, config.json, checkpoint directory or Hugging Face id."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="Accelerator: shipped name or YAML.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Workload profile: shipped name or YAML.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Engine profile; default: the newest vLLM.")] = None,
+    price: Annotated[
+        str | None, typer.Option(help="US dollars per device-hour, or provider/instance[/term] of the price list.")
+    ] = None,
+    context: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Longest request, input and output together; repeat to compare."),
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests active at the peak.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Also say what this many devices carry.")] = None,
+    tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel ranks.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.")] = None,
+    dp: Annotated[int | None, typer.Option(min=1, help="Data parallel ranks within a replica.")] = None,
+    ep: Annotated[int | None, typer.Option(min=1, help="Expert parallel ranks: 1, or tp x dp.")] = None,
+    kv_dtype: Annotated[str | None, typer.Option(help="KV cache dtype, such as auto, bfloat16 or fp8.")] = None,
+    block_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per cache block.")] = None,
+    gpu_memory_utilization: Annotated[
+        str | None, typer.Option(help="Share of device memory that the engine takes.")
+    ] = None,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one engine step.")] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Requests the engine runs at once.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Dtype the model is served in.")] = None,
+    quantization: Annotated[str | None, typer.Option(help="Weight quantisation applied while loading.")] = None,
+    kv_cache_bytes: Annotated[
+        int | None, typer.Option(min=1, help="KV cache bytes per rank; replaces the computed pool.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any scenario field: path=value, such as spares.fraction=0.1.")
+    ] = None,
+    output_format: FormatOption = Format.text,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    brief: BriefOption = False,
+) -> None:
+    """Memory, requests that fit, fleet and monthly cost of a scenario."""
+    flags = {
+        "model": model,
+        "accelerator": gpu,
+        "workload": workload,
+        "engine": engine,
+        "price": _price(price),
+        "workload.concurrency": concurrency,
+        "parallelism.tp": tp,
+        "parallelism.pp": pp,
+        "parallelism.dp": dp,
+        "parallelism.ep": ep,
+        "kv_cache.dtype": kv_dtype,
+        "kv_cache.block_tokens": block_tokens,
+        "engine_options.gpu_memory_utilization": gpu_memory_utilization,
+        "engine_options.max_num_batched_tokens": max_num_batched_tokens,
+        "engine_options.max_num_seqs": max_num_seqs,
+        "engine_options.dtype": dtype,
+        "engine_options.quantization": quantization,
+        "engine_options.kv_cache_bytes": kv_cache_bytes,
+    }
+    overrides = {path: value for path, value in flags.items() if value is not None} | _settings(settings or [])
+    loaded = _load(scenario, overrides)
+    contexts = context or [loaded.context]
+    reports = [estimate_scenario(_with_context(loaded, tokens), devices) for tokens in contexts]
+    result = reports[0] if len(reports) == 1 else compare_reports(reports)
+    _write(result, output_format, output, force=force, brief=brief)
+    raise typer.Exit(_exit_code(reports))
+
+
+@app.command(epilog="Example: planner compare examples/context-upgrade/16k.yaml examples/context-upgrade/32k.yaml")
+def compare(
+    old: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
+    new: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
+    output_format: FormatOption = Format.text,
+    output: OutputOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Every line that moved between two scenarios or saved reports: old, new, difference, and why."""
+    reports = [_report_of(ref) for ref in (old, new)]
+    _write(compare_reports(reports), output_format, output, force=force, brief=True)
+    raise typer.Exit(_exit_code(reports))
+
+
+@app.command(epilog="Example: planner report saved.yaml --format markdown")
+def report(
+    file: Annotated[Path, typer.Argument(help="A report or comparison saved as YAML or JSON.")],
+    output_format: FormatOption = Format.text,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    brief: BriefOption = False,
+) -> None:
+    """Draw a saved report again, in any format, without planning again."""
+    _write(saved.read(file), output_format, output, force=force, brief=brief)
+
+
+@app.command("import", epilog="Example: planner import ./my-checkpoint -o my-model.yaml")
+def import_model(
+    model: Annotated[str, typer.Argument(help="config.json, checkpoint directory or Hugging Face id.")],
+    output: OutputOption = None,
+    force: ForceOption = False,
+) -> None:
+    """Write planner's own model YAML from a vendor's config."""
+    _emit(saved.model_yaml(catalog.load_model(model, hub_cache=_hub_cache())), output, force=force)
+
+
+@app.command(epilog="Example: planner schema scenario > scenario.schema.json")
+def schema(
+    kind: Annotated[str, typer.Argument(help="scenario, model, accelerator, engine, workload, price or report.")],
+    output: OutputOption = None,
+    force: ForceOption = False,
+) -> None:
+    """JSON Schema of an input or a report, for editors to complete and check."""
+    kinds: dict[str, type[BaseModel]] = {
+        **catalog.KINDS,
+        "scenario": Scenario,
+        "report": Report,
+        "comparison": Comparison,
+    }
+    if kind not in kinds:
+        raise InputError(f"{kind!r} has no schema; accepted: {', '.join(sorted(kinds))}")
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **kinds[kind].model_json_schema()}
+    _emit(json.dumps(found, indent=2) + "\n", output, force=force)
+
+
+@app.command("catalog", epilog="Example: planner catalog model")
+def show_catalog(
+    kind: Annotated[str, typer.Argument(help="model, accelerator, engine, workload or price.")],
+) -> None:
+    """Names of what is shipped."""
+    kind = kind.removesuffix("s")
+    if kind not in catalog.FOLDERS:
+        raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(catalog.FOLDERS)}")
+    _emit("".join(f"{name}\n" for name in catalog.names(kind)), None, force=False)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Options of planner itself."""
+    if show:
+        _emit(f"planner {__version__}\n", None, force=False)
+        raise typer.Exit()
+
+
+def main() -> None:
+    """Entry point of the `planner` command."""
+    app()
+
+
+def _load(scenario: str | None, overrides: dict[str, Any]) -> Scenario:
+    if scenario is None:
+        return catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=_hub_cache())
+    return catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, _hub_cache())
+
+
+def _with_context(scenario: Scenario, tokens: int) -> Scenario:
+    return scenario if tokens == scenario.context else scenario.model_copy(update={"context_tokens": tokens})
+
+
+def _report_of(ref: str) -> Report:
+    path = catalog.find_scenario(ref)
+    if not saved.is_result(documents.load_mapping(path, saved.MAX_REPORT_BYTES)):
+        return estimate_scenario(_load(ref, {}))
+    found = saved.read(path)
+    if isinstance(found, Comparison):
+        raise InputError(f"{ref}: holds {len(found.reports)} reports; compare takes one from each file")
+    return found
+
+
+def _price(given: str | None) -> str | dict[str, Any] | None:
+    """A number means dollars per device-hour; anything else is looked up in the price list."""
+    try:
+        rate = Decimal(given or "")
+    except InvalidOperation:
+        return given
+    return {"usd_per_hour": rate, "source": "given with --price"}
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    found = {}
+    for pair in pairs:
+        path, equals, value = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set {pair}: path=value is needed, such as workload.concurrency=90")
+        found[path.strip()] = documents.parse_value(f"--set {path}", value)
+    return found
+
+
+def _hub_cache() -> Path | None:
+    if "HF_HUB_CACHE" in os.environ:
+        return Path(os.environ["HF_HUB_CACHE"])
+    try:
+        home = Path(os.environ["HF_HOME"]) if "HF_HOME" in os.environ else Path.home() / ".cache" / "huggingface"
+    except RuntimeError:  # no home directory
+        return None
+    return home / "hub"
+
+
+def _exit_code(reports: list[Report]) -> int:
+    stranded = any(r.carry is not None and r.carry.active_replicas == 0 for r in reports)
+    return FITS if all(r.fits for r in reports) and not stranded else DOES_NOT_FIT
+
+
+def _write(result: Report | Comparison, form: Format, output: Path | None, *, force: bool, brief: bool) -> None:
+    if form is Format.text and output is None and sys.stdout.isatty():
+        text.write(text.draw(result, brief=brief), Console())
+        return
+    _emit(_formatted(result, form, brief=brief), output, force=force)
+
+
+def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str:
+    if form is Format.yaml:
+        return saved.to_yaml(result)
+    if form is Format.json:
+        return saved.to_json(result)
+    if form is Format.markdown:
+        return markdown.draw(result)
+    return text.plain(text.draw(result, brief=brief), PIPE_WIDTH)
+
+
+def _emit(content: str, output: Path | None, *, force: bool) -> None:
+    if output is None:
+        sys.stdout.write(content)
+    else:
+        write_whole(output, content, overwrite=force)

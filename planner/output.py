@@ -1,0 +1,32 @@
+"""Writing files whole or not at all."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from planner.errors import InputError
+
+
+def write_whole(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write text to a file that appears complete; an existing one stays unless overwrite.
+
+    raises: InputError where the file exists or cannot be written
+    """
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: exists already; --force overwrites it")
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+        temporary = None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be written: {reason}") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)

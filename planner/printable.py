@@ -1,0 +1,16 @@
+"""Text that a terminal can show: no control characters, no marks that turn the writing direction."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
+
+Printable = Annotated[str, Field(max_length=20_000, pattern=_PATTERN)]
+"""Any length that a source note has."""
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=_PATTERN)]
+
+
+def escaped(text: str) -> str:
+    """The text with each unprintable character as an escape, for messages about what strangers wrote."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,82 @@
+"""A report or a comparison as GitHub-flavoured Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from planner.render.tables import cost_rows, headings, main_rows, source_line, subject, title
+from planner.report import Comparison, Report
+
+
+def draw(result: Report | Comparison) -> str:
+    """Either kind of result."""
+    return _report(result) if isinstance(result, Report) else _comparison(result)
+
+
+def _report(report: Report) -> str:
+    """One report: table, limit, warnings, assumptions, arithmetic, sources."""
+    return "\n".join(
+        [
+            f"# {_plain(title(report))}",
+            "",
+            _plain(subject([report])),
+            "",
+            *_table([report], ["value"]),
+            "",
+            f"**Binds: {_plain(report.binding_limit)}.** {_plain(report.binding_reason)}",
+            *_bullets("Warnings", report.warnings),
+            *_bullets("Assumptions", report.assumptions),
+            *_bullets(
+                "Arithmetic",
+                (f"`{d.path}`: {_plain(d.text)} *[{d.basis}]*" for d in report.derivations),
+                raw=True,
+            ),
+            *_bullets("Sources", map(source_line, report.sources)),
+            "",
+        ]
+    )
+
+
+def _comparison(comparison: Comparison) -> str:
+    """Columns side by side, then every line that moved."""
+    reports = comparison.reports
+    heading = " -> ".join(dict.fromkeys(title(report) for report in reports))
+    lines = [
+        f"# {_plain(heading)}",
+        "",
+        _plain(subject(reports)),
+        "",
+        f"**{_plain(comparison.verdict)}**",
+        "",
+        *_table(reports, headings(reports)),
+    ]
+    if comparison.changes:
+        heads = ("", "line", "old", "new", "difference", "%", "why")
+        lines += ["", "## What changed", "", _row(heads), _row(["---"] * len(heads))]
+        lines += [
+            _row((f"`{c.sign}`", c.label, c.old, c.new, c.difference, c.percent, c.why)) for c in comparison.changes
+        ]
+    warnings = dict.fromkeys(warning for report in reports for warning in report.warnings)
+    return "\n".join([*lines, *_bullets("Warnings", warnings), ""])
+
+
+def _table(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
+    lines = [_row(["", *names]), _row(["---", *["---:"] * len(names)])]
+    for row, cells in main_rows(reports):
+        lines.append(_row([row.label, *cells]))
+        if row.path == "cost.monthly_usd":
+            lines += [_row([f"– {label}", *line_cells]) for label, line_cells in cost_rows(reports)]
+    return lines
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+
+def _bullets(heading: str, lines: Iterable[str], *, raw: bool = False) -> list[str]:
+    lines = [line if raw else _plain(line) for line in lines]
+    return ["", f"## {heading}", "", *(f"- {line}" for line in lines)] if lines else []
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown and the HTML it may hold cannot take for their own."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("|", "\\|").replace("\n", " ").replace("*", "\\*").replace("_", "\\_").replace("[", "\\[")

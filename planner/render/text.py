@@ -1,0 +1,126 @@
+"""A report or a comparison on a terminal."""
+
+from collections.abc import Iterable, Sequence
+from io import StringIO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from planner.render.tables import cost_rows, headings, main_rows, source_line, subject, title
+from planner.report import Change, Comparison, Report
+
+
+def draw(result: Report | Comparison, *, brief: bool) -> RenderableType:
+    """Either kind of result."""
+    return _report(result, brief=brief) if isinstance(result, Report) else _comparison(result)
+
+
+def _report(report: Report, *, brief: bool) -> RenderableType:
+    """The main table, what binds, and unless brief the arithmetic, assumptions and sources."""
+    parts = [*_heading(title(report), [report]), _table([report], ["value"]), _limit(report)]
+    parts += _remarks("Warnings", report.warnings, "yellow")
+    if not brief:
+        parts += _remarks("Assumes", report.assumptions)
+        parts += _remarks("Arithmetic", (f"{d.path}: {d.text} [{d.basis}]" for d in report.derivations))
+        parts += _remarks("Sources", map(source_line, report.sources))
+    return Group(*parts)
+
+
+def _comparison(comparison: Comparison) -> RenderableType:
+    """Columns side by side; of two reports, also how every line moved and why."""
+    reports = comparison.reports
+    heading = " -> ".join(dict.fromkeys(title(report) for report in reports))
+    table = _changes(comparison) if len(reports) == 2 else _table(reports, headings(reports))
+    parts = [*_heading(heading, reports), table, Text(f"\n{comparison.verdict}", style="bold")]
+    parts += _remarks("Warnings", dict.fromkeys(w for r in reports for w in r.warnings), "yellow")
+    return Group(*parts)
+
+
+def write(part: RenderableType, console: Console) -> None:
+    """Print to a console, with nothing in the data read as markup."""
+    console.print(part, highlight=False, markup=False)
+
+
+def plain(part: RenderableType, width: int) -> str:
+    """The same as plain text, for a file or a pipe."""
+    file = StringIO()
+    write(part, Console(width=width, file=file, color_system=None))
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _heading(text: str, reports: Sequence[Report]) -> list[RenderableType]:
+    return [Text(text, style="bold"), Text(subject(reports), style="dim"), Text("")]
+
+
+def _empty_table(*columns: tuple[str, bool]) -> Table:
+    """A borderless table; each column is its heading and whether it is aligned right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(name for name, _ in columns))
+    for name, right in columns:
+        last = name == columns[-1][0]
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", no_wrap=not (right or last))
+    return table
+
+
+def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
+    many = len(reports) > 1
+    table = _empty_table(("", False), *((name if many else "", many) for name in names))
+    section = None
+    for row, cells in main_rows(reports):
+        if row.section != section:
+            _section(table, row.section, first=section is None)
+            section = row.section
+        table.add_row(Text(row.label), *map(Text, cells))
+        if row.path == "cost.monthly_usd":
+            for label, line_cells in cost_rows(reports):
+                table.add_row(Text(f"  {label}", style="dim"), *(Text(cell, style="dim") for cell in line_cells))
+    return table
+
+
+def _section(table: Table, name: str, *, first: bool) -> None:
+    table.add_row(Text(name if first else f"\n{name}", style="bold cyan"))
+
+
+def _changes(comparison: Comparison) -> Table:
+    """Every line of two reports: old, new, change, why. Inputs and model lines that did not move are left out."""
+    names = headings(comparison.reports)
+    columns = (("", False), ("", False), (names[0], True), (names[1], True), ("change", True), ("", True))
+    table = _empty_table(*columns, ("why", False))
+    moved = {(change.path, change.label): change for change in comparison.changes}
+    section = None
+    for row, cells in main_rows(comparison.reports):
+        change = moved.get((row.path, row.label))
+        if change is None and row.section in ("scenario", "model"):
+            continue
+        if row.section != section:
+            table.add_row(Text(""), Text(row.section if section is None else f"\n{row.section}", style="bold cyan"))
+            section = row.section
+        _change_row(table, row.label, cells, change)
+        if row.path == "cost.monthly_usd":
+            for label, line_cells in cost_rows(comparison.reports):
+                _change_row(table, f"  {label}", line_cells, moved.get(("cost.lines", label)))
+    return table
+
+
+def _change_row(table: Table, label: str, cells: Sequence[str], change: Change | None) -> None:
+    if change is None:
+        table.add_row(*(Text(cell, style="dim") for cell in ("", label, *cells, "same", "", "")))
+        return
+    cells = (change.sign, label, *cells, change.difference, change.percent, change.why)
+    table.add_row(*map(Text, cells))
+
+
+def _limit(report: Report) -> Text:
+    style = "bold" if report.fits else "bold red"
+    return Text(f"\nBinds: {report.binding_limit}. {report.binding_reason}", style=style)
+
+
+def _remarks(heading: str, lines: Iterable[str], style: str = "") -> list[RenderableType]:
+    lines = tuple(lines)
+    if not lines:
+        return []
+    return [
+        Text(f"\n{heading}", style=style or "bold"),
+        *(Padding(Text(line, style="" if style else "dim"), (0, 0, 0, 2)) for line in lines),
+    ]

@@ -1,0 +1,54 @@
+"""A report or a comparison as YAML or JSON, and back to an equal one."""
+
+from pathlib import Path
+
+import yaml
+
+from planner.documents import load_mapping, validate
+from planner.errors import InputError
+from planner.inputs import Model
+from planner.origin import Origin
+from planner.report import Comparison, Report
+
+MAX_REPORT_BYTES = 16 * 2**20
+KINDS: dict[str, type[Report] | type[Comparison]] = {"planner report": Report, "planner comparison": Comparison}
+
+
+def to_json(result: Report | Comparison) -> str:
+    """JSON, indented, with a final newline."""
+    return result.model_dump_json(indent=2) + "\n"
+
+
+def to_yaml(result: Report | Comparison) -> str:
+    """Block-style YAML in the order of the fields."""
+    return _dump(result.model_dump(mode="json"))
+
+
+def model_yaml(model: Model) -> str:
+    """planner's own model YAML, without the fields that have no value."""
+    return _dump(model.model_dump(mode="json", exclude_none=True))
+
+
+def _dump(fields: object) -> str:
+    dumped: str = yaml.dump(fields, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=110)
+    return dumped
+
+
+def is_result(fields: dict[str, object]) -> bool:
+    """True if a mapping says that it is a saved report or comparison."""
+    return fields.get("kind") in KINDS
+
+
+def read(path: Path) -> Report | Comparison:
+    """A saved report or comparison.
+
+    raises: InputError for a file that is neither, or that another version of the schema wrote
+    """
+    fields = load_mapping(path, MAX_REPORT_BYTES)
+    origin = Origin(str(path))
+    if not is_result(fields):
+        raise InputError(f"{origin.at('kind')}: is not a saved report; planner estimate --format yaml writes one")
+    if fields.get("schema_version") != 1:
+        version = fields.get("schema_version")
+        raise InputError(f"{origin.at('schema_version')}: this version reads schema 1, not {version!r}")
+    return validate(KINDS[str(fields["kind"])], fields, origin)
