@@ -18,7 +18,6 @@ from planner.compare import compare as compare_reports
 from planner.errors import InputError, PlannerError
 from planner.inputs import Scenario
 from planner.origin import Origin
-from planner.output import write_whole
 from planner.plan import estimate as estimate_scenario
 from planner.printable import escaped
 from planner.render import markdown, text
@@ -195,8 +194,9 @@ def schema(
     }
     if kind not in kinds:
         raise InputError(f"{kind!r} has no schema; accepted: {', '.join(sorted(kinds))}")
-    found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **kinds[kind].model_json_schema()}
-    _emit(json.dumps(found, indent=2) + "\n", output, force=force)
+    from planner.schema import json_schema  # not needed by any other command's start-up
+
+    _emit(json.dumps(json_schema(kinds[kind]), indent=2) + "\n", output, force=force)
 
 
 @app.command("catalog", epilog="Example: planner catalog model")
@@ -300,4 +300,6 @@ def _emit(content: str, output: Path | None, *, force: bool) -> None:
     if output is None:
         sys.stdout.write(content)
     else:
+        from planner.output import write_whole  # tempfile is slow to import, and most runs print
+
         write_whole(output, content, overwrite=force)

@@ -42,23 +42,24 @@ def _cached(hub_id: str, cache: Path) -> Path | None:
 
 
 def _download(hub_id: str, cache: Path | None) -> Path:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    """config.json, and what else of FILES the repository has, fetched into the hub cache."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    directory: Path | None = None
-    for name in FILES:
-        try:
-            directory = Path(hf_hub_download(hub_id, name, cache_dir=cache)).parent
-        except EntryNotFoundError:
-            continue
-        except Exception as error:  # the library raises many kinds: network, authorisation, unknown id
-            if directory:
-                break
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(
-                f"--model: {hub_id} could not be fetched ({reason}): save "
-                f"https://huggingface.co/{hub_id}/resolve/main/config.json and pass its path"
-            ) from error
-    if directory is None:
-        raise InputError(f"--model: {hub_id} has no config.json on the hub")
+    try:
+        get_hf_file_metadata(hf_hub_url(hub_id, FILES[0]))  # one try: without a network this fails at once
+        directory = Path(hf_hub_download(hub_id, FILES[0], cache_dir=cache)).parent
+        for name in FILES[1:]:
+            try:
+                hf_hub_download(hub_id, name, cache_dir=cache)
+            except LocalEntryNotFoundError:
+                raise
+            except EntryNotFoundError:
+                continue  # the repository has no such file
+    except Exception as error:  # the library raises many kinds: network, authorisation, unknown id
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"--model: {hub_id} could not be fetched ({reason}): save "
+            f"https://huggingface.co/{hub_id}/resolve/main/config.json and pass its path"
+        ) from error
     return directory

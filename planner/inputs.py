@@ -33,7 +33,6 @@ class Input(BaseModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         protected_namespaces=(),
         arbitrary_types_allowed=True,
         defer_build=True,

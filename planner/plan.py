@@ -127,9 +127,8 @@ def _model_facts(deployment: Deployment) -> ModelFacts:
 def _memory(deployment: Deployment, rank: Rank) -> Memory:
     memory = rank.memory
     terms = (memory.weights, *memory.workspace, memory.reserve, memory.kv_budget)
-    stage = f"pipeline stage {rank.stage + 1} of {deployment.ranks.pp}"
     return Memory(
-        governing_rank=f"{stage}, each of its {deployment.ranks.tp} tensor-parallel ranks",
+        governing_rank=_rank_name(deployment, rank),
         device_bytes=memory.device.bytes,
         weights_bytes=memory.weights.bytes,
         workspace_bytes=memory.workspace_bytes,
@@ -137,6 +136,13 @@ def _memory(deployment: Deployment, rank: Rank) -> Memory:
         kv_budget_bytes=memory.kv_budget.bytes,
         lines=tuple(MemoryLine(name=t.name, bytes=t.bytes, basis=t.basis) for t in terms),
     )
+
+
+def _rank_name(deployment: Deployment, rank: Rank) -> str:
+    ranks = deployment.ranks
+    stage = f"pipeline stage {rank.stage + 1} of {ranks.pp}, " if ranks.pp > 1 else ""
+    alike = f"any of {ranks.tp * ranks.dp} equal ranks" if ranks.tp * ranks.dp > 1 else "its only rank"
+    return f"{stage}{alike}"
 
 
 def _kv_cache(deployment: Deployment, pool: kv_cache.Pool) -> KvCache:

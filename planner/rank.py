@@ -66,7 +66,9 @@ def _weights(deployment: Deployment, stage: Stage) -> Term:
     form = f"linear layers in {deployment.quantisation.name}, the rest in {dtype}" if deployment.quantisation else dtype
     text = f"{stack.parameters:,} parameters in {form}, vocabulary padded, over tp {ranks.tp} x pp {ranks.pp}"
     if checkpoint is not None and model.weights:
-        return Term("weights", size, "checkpoint", f"{text}; {checkpoint:,} B in all by {model.weights.source}")
+        stored = ", ".join(f"{name} {size:,} B" for name, size in model.weights.bytes_by_dtype.items())
+        read = f"{checkpoint:,} B loaded of {stored or f'{model.weights.total_bytes:,} B'} by {model.weights.source}"
+        return Term("weights", size, "checkpoint", f"{text}; {read}", model.weights.source)
     return Term("weights", size, "computed", text)
 
 

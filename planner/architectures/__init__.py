@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -42,16 +43,28 @@ def _family(config: VendorConfig) -> ModuleType:
     model_type = config.fields.get("model_type")
     if not isinstance(model_type, str):
         raise InputError(f"{config.origin.at('model_type')}: missing; planner tells model families by it")
-    families = known_families()
     other = next((part for part in OTHER_PARTS if isinstance(config.fields.get(part), Mapping)), None)
     if other:
         raise InputError(
             f"{config.origin.at(other)}: {model_type!r} with this section is more than one text model, which "
             "this version does not size; only text models whose layers are all full attention are"
         )
+    return _namesake(model_type) or _searched(model_type, config.origin)
+
+
+def _namesake(model_type: str) -> ModuleType | None:
+    """The family whose file is named after the model_type: found without importing all the others."""
+    if not model_type.isidentifier() or find_spec(f"{__name__}.{model_type}") is None:
+        return None
+    module = import_module(f"{__name__}.{model_type}")
+    return module if model_type in getattr(module, "MODEL_TYPES", ()) else None
+
+
+def _searched(model_type: str, origin: Origin) -> ModuleType:
+    families = known_families()
     if model_type not in families:
         raise InputError(
-            f"{config.origin.at('model_type')}: {model_type!r} is not a model family that planner knows"
+            f"{origin.at('model_type')}: {model_type!r} is not a model family that planner knows"
             f"{nearest(model_type, families)}. It is refused rather than guessed; CONTRIBUTING.md shows "
             "how to add a family (one file of 15-60 lines)"
         )

@@ -10,9 +10,9 @@ MODEL_TYPES = ("apertus",)
 def blocks(config: VendorConfig) -> Stack:
     """Llama's attention with norms of one head's width; an MLP without a gate, whose activation is learned."""
     bias = config.flag("attention_bias", default=False)
-    # xIELU keeps four numbers per layer in the checkpoint: two learned slopes, and two constants.
+    # xIELU learns two slopes per layer; its two constants, stored beside them, are no parameters.
     config.text("hidden_act", default="xielu", accepted=("xielu",))
-    activation = Tensor("mlp.act_fn", 4)
+    activation = Tensor("mlp.act_fn", 2)
     layer = Layer(
         common.full_attention(config, bias=bias, output_bias=bias, per_head_norm=True),
         common.plain_mlp(

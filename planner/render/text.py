@@ -68,6 +68,8 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
     table = _empty_table(("", False), *((name if many else "", many) for name in names))
     section = None
     for row, cells in main_rows(reports):
+        if row.section == "limit" and not many:
+            continue  # the line under the table says it with its reason
         if row.section != section:
             _section(table, row.section, first=section is None)
             section = row.section

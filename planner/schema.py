@@ -1,0 +1,46 @@
+"""JSON Schema of inputs and reports, with the field descriptions that their modules write as docstrings.
+
+pydantic can read those itself (use_attribute_docstrings), but does so at import, which every start-up would pay for.
+"""
+
+import ast
+import inspect
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from planner import inputs, report
+
+
+def json_schema(cls: type[BaseModel]) -> dict[str, Any]:
+    """JSON Schema (2020-12) of an input or a report class."""
+    schema = cls.model_json_schema()
+    _describe(cls.__name__, schema)
+    for name, definition in schema.get("$defs", {}).items():
+        _describe(name, definition)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _describe(class_name: str, schema: dict[str, Any]) -> None:
+    for name, text in (_descriptions(inputs) | _descriptions(report)).get(class_name, {}).items():
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", text)
+
+
+@cache
+def _descriptions(module: ModuleType) -> dict[str, dict[str, str]]:
+    """Class -> field -> the docstring under it."""
+    tree = ast.parse(inspect.getsource(module))
+    return {node.name: _field_docstrings(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _field_docstrings(node: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+        if named and isinstance(text, str):
+            found[field.target.id] = inspect.cleandoc(text)  # type: ignore[union-attr]
+    return found

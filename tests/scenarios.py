@@ -1,0 +1,49 @@
+"""Scenarios for tests: a model, an accelerator and a small workload, with any field overridden by its dotted path."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner import catalog
+from planner.inputs import Scenario
+from planner.origin import Origin
+from planner.plan import estimate
+from planner.report import Report
+
+ROOT = Path(__file__).parent.parent
+ORACLES = Path(__file__).parent / "oracles"
+ENGINE_WEIGHTS: dict[str, Any] = json.loads((ORACLES / "engine_weights.json").read_text("utf-8"))
+EXAMPLES = ROOT / "examples" / "context-upgrade"
+
+
+def vendor_model(name: str, **changed: Any) -> dict[str, Any]:
+    """A model input with a vendor's config from the engine oracle; keyword arguments replace config fields."""
+    row = ENGINE_WEIGHTS["models"][name]
+    fields = {"name": name, "config": {**row["config"], **changed}, "source": row["config_from"]}
+    return fields | ({"hf_quant_config": row["hf_quant_config"]} if row.get("hf_quant_config") else {})
+
+
+def scenario(
+    model: str | Mapping[str, Any], accelerator: str = "h100-sxm", overrides: Mapping[str, Any] | None = None
+) -> Scenario:
+    """One request of 512 tokens at a dollar per device-hour, but for what `overrides` says."""
+    fields: dict[str, Any] = {
+        "model": model if isinstance(model, str) else dict(model),
+        "accelerator": accelerator,
+        "workload": {"name": "test", "context_tokens": 512, "concurrency": 1, "source": "test"},
+        "price": {"usd_per_hour": 1},
+    }
+    return catalog.load_scenario(fields, Origin("test"), overrides or {})
+
+
+def report(
+    model: str | Mapping[str, Any], accelerator: str = "h100-sxm", overrides: Mapping[str, Any] | None = None
+) -> Report:
+    """The report on such a scenario."""
+    return estimate(scenario(model, accelerator, overrides))
+
+
+def example(name: str, overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """The worked example at 16k or 32k tokens of context."""
+    return catalog.load_scenario_file(EXAMPLES / f"{name}.yaml", overrides or {})

@@ -1,0 +1,85 @@
+"""Model families against the parameter counts that vendors and others publish."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.architectures import resolve
+from planner.errors import InputError
+from planner.origin import Origin
+
+MODELS: dict[str, Any] = json.loads((Path(__file__).parent / "oracles/published_parameters.json").read_text("utf-8"))[
+    "models"
+]
+ORIGIN = Origin("config.json")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_the_published_count(name: str) -> None:
+    assert resolve(MODELS[name]["config"], ORIGIN).parameters == MODELS[name]["parameters"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_row_names_its_sources(name: str) -> None:
+    assert MODELS[name]["config_source"]
+    assert MODELS[name]["count_source"]
+
+
+# Settings whose layers are not all full attention, or whose shapes are not known, by a row they change.
+UNSIZED: list[tuple[str, dict[str, Any], str]] = [
+    ("HuggingFaceTB/SmolLM3-3B", {"use_sliding_window": True, "sliding_window": 4096}, "sliding_window"),
+    ("Qwen/Qwen1.5-MoE-A2.7B", {"use_sliding_window": True, "sliding_window": 4096}, "sliding_window"),
+    ("mosaicml/mpt-7b", {"no_bias": False}, "no_bias"),
+    ("mosaicml/mpt-7b", {"expansion_ratio": 3}, "expansion_ratio"),
+    ("mosaicml/mpt-7b", {"attn_config": {"alibi": False}}, "alibi"),
+    ("mosaicml/mpt-7b", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_type"),
+    ("mosaicml/mpt-7b", {"attn_config": "alibi"}, "attn_config"),
+    ("openbmb/MiniCPM-2B-sft-bf16", {"num_experts": 8}, "num_experts"),
+    ("zai-org/chatglm2-6b", {"position_encoding_2d": True}, "position_encoding_2d"),
+    ("zai-org/chatglm2-6b", {"multi_query_group_num": 5}, "multi_query_group_num"),
+    ("internlm/internlm2_5-7b-chat", {"bias": True}, "bias"),
+    ("Qwen/Qwen-7B-Chat", {"intermediate_size": 22017}, "intermediate_size"),
+    ("deepseek-ai/deepseek-moe-16b-base", {"num_experts_per_tok": 65}, "num_experts_per_tok"),
+    (
+        "ibm-granite/granite-3.3-8b-instruct",
+        {"model_type": "granitemoehybrid", "layer_types": ["mamba"] * 40, "num_local_experts": 0},
+        "layer_types",
+    ),
+    (
+        "ibm-granite/granite-3.3-8b-instruct",
+        {"model_type": "granitemoehybrid", "layer_types": ["attention"] * 40, "num_local_experts": 8},
+        "num_local_experts",
+    ),
+    ("ibm-granite/granite-3.3-8b-instruct", {"model_type": "exaone4"}, "sliding_window"),
+    (
+        "allenai/OLMoE-1B-7B-0924",
+        {"model_type": "phimoe", "sliding_window": 1024},
+        "sliding_window",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "field"), UNSIZED)
+def test_what_is_not_sized_is_refused_by_field(name: str, changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError, match=field):
+        resolve({**MODELS[name]["config"], **changes}, ORIGIN)
+
+
+BROKEN: list[Any] = [None, -1, 0, 1.5, True, "many", [], {}, 10**30]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("value", BROKEN)
+def test_a_broken_field_gives_a_message_or_a_model(name: str, value: object) -> None:
+    config = MODELS[name]["config"]
+    for field in config:
+        if field == "model_type":
+            continue
+        try:
+            stack = resolve({**config, field: value}, ORIGIN)
+        except InputError as error:
+            assert field in str(error) or "config.json" in str(error)
+        else:
+            assert stack.parameters > 0
