@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +13,15 @@ from pydantic import BaseModel, ValidationError
 
 from planner.errors import InputError
 from planner.origin import Origin
+from planner.printable import shown
 
 MAX_BYTES = 4 * 2**20
 MAX_DEPTH = 40
 MAX_ALIASES = 100
 MAX_EVENTS = 400_000
+MAX_PROBLEMS = 100
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
@@ -58,7 +63,7 @@ def load_mapping(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
         raise InputError(f"{path}: is empty; a mapping of fields is needed")
     if head == "<":
         raise InputError(f"{path}: looks like an HTML or XML page, not YAML or JSON; was an error page saved?")
-    data = _parse_json(path, text) if path.suffix == ".json" or head == "{" else _parse_yaml(path, text)
+    data = _parse_json(path, text) if path.suffix == ".json" or _is_json(text) else _parse_yaml(path, text)
     if not isinstance(data, dict):
         raise InputError(f"{path}: a mapping of fields is needed, not a {_kind(data)}")
     return data
@@ -73,30 +78,61 @@ def _kind(data: object) -> str:
     return {list: "list", str: "text", type(None): "null"}.get(type(data), type(data).__name__)
 
 
+def _is_json(text: str) -> bool:
+    """True if the text looks like JSON: YAML's own {} mappings have keys without quotes."""
+    return re.match(r"\s*\{\s*[\"}]", text) is not None
+
+
 def _parse_json(path: Path, text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
+        data = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, text, pairs))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from error
     except RecursionError:
-        raise InputError(f"{path}: is nested too deeply") from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise InputError(f"{path}: is not JSON that planner reads: {error}") from error
+        raise InputError(f"{path}: {TOO_DEEP}") from None
+    except ValueError:  # the only other one that json raises
+        raise InputError(f"{path}: holds an integer of thousands of digits; planner does not read that") from None
+    _check_values(path, data)
+    return data
 
 
-def _unique(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(path: Path, text: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"{path}: the key {twice!r} is given twice")
+        counts = Counter(key for key, _ in pairs)
+        twice = max(counts, key=lambda key: counts[key])
+        found = [match.start() for match in re.finditer(re.escape(json.dumps(twice)) + r"\s*:", text)]
+        line = f":{text.count(chr(10), 0, found[-1]) + 1}" if found else ""
+        raise InputError(f"{path}{line}: the key {twice!r} is given twice")
     return result
+
+
+def _check_values(path: Path, data: object) -> None:
+    """Refuse what JSON can hold and a report cannot: deep nesting, and halves of a UTF-16 pair."""
+    level, depth = [data], 0
+    while level:
+        if depth > MAX_DEPTH:
+            raise InputError(f"{path}: {TOO_DEEP}")
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner.extend(value.keys())
+                inner.extend(value.values())
+            elif isinstance(value, list):
+                inner.extend(value)
+            elif isinstance(value, str) and _HALF_PAIR.search(value):
+                raise InputError(f"{path}: {value[:80]!r} is not Unicode text")
+        level, depth = inner, depth + 1
 
 
 def _parse_yaml(path: Path, text: str) -> Any:
     try:
         _check_structure(path, text)
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with fewer scalar types
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        raise InputError(f"{path}:{line}: is not YAML: the character U+{code:04X} is not allowed") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -113,11 +149,13 @@ def _check_structure(path: Path, text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
+        tag = getattr(event, "tag", None)
         problems = (
-            (depth > MAX_DEPTH, f"nested deeper than {MAX_DEPTH} levels"),
+            (depth > MAX_DEPTH, TOO_DEEP),
             (aliases > MAX_ALIASES, f"more than {MAX_ALIASES} aliases"),
             (documents > 1, "more than one document"),
             (count > MAX_EVENTS, f"more than {MAX_EVENTS:,} values"),
+            (tag is not None, f"the tag {tag}"),
         )
         for exceeded, what in problems:
             if exceeded:
@@ -172,7 +210,9 @@ def validate(cls: type[AnyModel], fields: Mapping[str, Any], origin: Origin) -> 
         return cls.model_validate(fields)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-        messages = [_describe(dict(problem), origin) for problem in found]
+        messages = [_describe(dict(problem), origin) for problem in found[:MAX_PROBLEMS]]
+        if len(found) > MAX_PROBLEMS:
+            messages.append(f"{origin.at()}: and {len(found) - MAX_PROBLEMS:,} more problems")
         if any(problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1 for problem in found):
             accepted = (name for name, field in cls.model_fields.items() if not field.exclude)
             messages.append(f"{origin.at()}: accepted fields: {', '.join(accepted)}")
@@ -189,8 +229,7 @@ def _describe(problem: dict[str, Any], origin: Origin) -> str:
         return f"{origin.at(*path)}: {message}"
     if isinstance(given, float) and not math.isfinite(given):
         message = "a finite number is needed"
-    shown = repr(given)
-    return f"{origin.at(*path)}: {message}, not {shown if len(shown) < 80 else shown[:80] + '...'}"
+    return f"{origin.at(*path)}: {message}, not {shown(given)}"
 
 
 _MESSAGES = {

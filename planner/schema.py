@@ -39,8 +39,7 @@ def _descriptions(module: ModuleType) -> dict[str, dict[str, str]]:
 def _field_docstrings(node: ast.ClassDef) -> dict[str, str]:
     found = {}
     for field, below in zip(node.body, node.body[1:], strict=False):
-        named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
-        if named and isinstance(text, str):
-            found[field.target.id] = inspect.cleandoc(text)  # type: ignore[union-attr]
+        match (field, below):
+            case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
+                found[name] = inspect.cleandoc(text)
     return found

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.architectures import resolve
+from planner.architectures import known_families, resolve
+from planner.blocks import FullAttention
 from planner.errors import InputError
 from planner.origin import Origin
 
@@ -70,16 +71,46 @@ def test_what_is_not_sized_is_refused_by_field(name: str, changes: dict[str, Any
 BROKEN: list[Any] = [None, -1, 0, 1.5, True, "many", [], {}, 10**30]
 
 
+def parameters_or_refusal(config: dict[str, Any]) -> int | str:
+    try:
+        return resolve(config, ORIGIN).parameters
+    except InputError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("value", BROKEN)
-def test_a_broken_field_gives_a_message_or_a_model(name: str, value: object) -> None:
+def test_a_broken_field_is_read_as_absent_or_refused_but_never_a_traceback(name: str, value: object) -> None:
     config = MODELS[name]["config"]
     for field in config:
-        if field == "model_type":
-            continue
-        try:
-            stack = resolve({**config, field: value}, ORIGIN)
-        except InputError as error:
-            assert field in str(error) or "config.json" in str(error)
-        else:
-            assert stack.parameters > 0
+        if field != "model_type":
+            answer = parameters_or_refusal({**config, field: value})
+            assert answer if isinstance(answer, int) else answer.startswith("config.json: ")
+
+
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("value", [None, 0, -1, 1.5, "many", 10**30])
+def test_a_broken_size_is_refused_by_name(name: str, value: object) -> None:
+    config = MODELS[name]["config"]
+    for field in SIZES:
+        if field in config:
+            with pytest.raises(InputError, match=field):
+                resolve({**config, field: value}, ORIGIN)
+
+
+@pytest.mark.parametrize("model_type", sorted(known_families()))
+def test_an_empty_config_is_refused_in_every_family(model_type: str) -> None:
+    with pytest.raises(InputError, match="missing"):
+        resolve({"model_type": model_type}, ORIGIN)
+
+
+def test_baichuan_without_rotary_positions_has_alibi() -> None:
+    config = MODELS["baichuan-inc/Baichuan-7B"]["config"]
+    alibi = {**config, "max_position_embeddings": None, "model_max_length": 4096}
+    for fields, expected in ((config, False), (alibi, True)):
+        mixer = resolve(fields, ORIGIN).layers[0].mixer
+        assert isinstance(mixer, FullAttention)
+        assert mixer.alibi is expected

@@ -1,4 +1,4 @@
-"""Granite 4 without state layers: micro, 350m, 1b (transformers, models/granitemoehybrid)."""
+"""Granite 4 without Mamba (transformers, models/granitemoehybrid/modeling_granitemoehybrid.py)."""
 
 from planner.architectures import _common as common
 from planner.blocks import Layer, Mlp, Stack

@@ -1,0 +1,314 @@
+"""Laws that hold whatever the inputs: over strangers' numbers with hypothesis, and over everything shipped."""
+
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import catalog
+from planner.blocks import EXPERT_SPLITS, Split, Stack
+from planner.cost import device_month_usd, per_thousand_usd
+from planner.deployment import deploy
+from planner.documents import load_mapping, validate
+from planner.errors import InputError
+from planner.fleet import active_replicas, active_within, place, spare_replicas
+from planner.inputs import Price, PriceList, Spares
+from planner.kv_cache import FP8_DTYPES, Group, Pool, head_bytes, kv_bytes_per_token, rank_kv_heads
+from planner.origin import Origin
+from planner.plan import estimate
+from planner.report import Report
+from planner.saved import to_yaml
+from planner.sharding import Ranks, problems, rank_shape, stages, vocab_rows, weight_bytes
+from planner.units import ceil_div, round_up, scale_up
+from tests.scenarios import report, scenario
+
+MODELS = catalog.names("model")
+GPUS = ("h100-sxm", "a100-sxm-80gb", "l4", "b200-sxm", "mi300x")
+FEW_MODELS = ("llama-3.1-8b", "qwen3-30b-a3b", "llama-3.1-70b-fp8", "falcon-40b", "gpt2")
+
+counts = st.integers(1, 10**6)
+small = st.integers(1, 64)
+spares = st.one_of(
+    st.builds(Spares, fraction=st.decimals(0, 1, places=3)), st.builds(Spares, replicas=st.integers(0, 100))
+)
+prices = st.builds(
+    Price,
+    instance=st.sampled_from([None, "node"]),
+    devices=st.integers(1, 16),
+    usd_per_hour=st.decimals("0.01", 1000, places=4),
+)
+groups = st.builds(Group, st.just("full"), small, st.sampled_from([1, 16, 128]), st.integers(1, 10**7))
+pools = st.builds(Pool, st.tuples(groups), st.integers(-(10**9), 10**12), st.integers(0, 1))
+
+
+def attempt(model: str, gpu: str, overrides: dict[str, Any]) -> Report | InputError:
+    try:
+        return report(model, gpu, overrides)
+    except InputError as refusal:
+        return refusal
+
+
+def stack_of(model: str) -> Stack:
+    return deploy(scenario(model)).stack
+
+
+# Sizes
+
+
+@given(st.integers(0, 2**60), st.integers(1, 2**30))
+def test_division_rounds_up_and_no_further(value: int, multiple: int) -> None:
+    rounded = round_up(value, multiple)
+    assert rounded % multiple == 0
+    assert value <= rounded < value + multiple
+    assert ceil_div(rounded, multiple) == ceil_div(value, multiple)
+
+
+@given(st.integers(0, 2**60), st.decimals(0, 1, places=6))
+def test_scaling_up_is_exact(value: int, factor: Decimal) -> None:
+    scaled, millionths = scale_up(value, factor), int(factor * 10**6)
+    assert scaled * 10**6 >= value * millionths > (scaled - 1) * 10**6
+
+
+@given(small, st.integers(1, 512).map(lambda half: 2 * half))
+def test_an_fp8_cache_is_half_of_a_bf16_one(heads: int, width: int) -> None:
+    whole = kv_bytes_per_token(heads, width, width, "bfloat16")
+    assert {2 * kv_bytes_per_token(heads, width, width, dtype) for dtype in FP8_DTYPES} == {whole}
+    assert kv_bytes_per_token(heads, width, width, "float32") == 2 * whole
+    assert head_bytes(width, "nvfp4") < head_bytes(width, "fp8") < head_bytes(width, "fp8_per_token_head")
+
+
+@given(st.integers(1, 128), st.sampled_from([1, 2, 4, 8, 16, 32]))
+def test_ranks_hold_every_kv_head(heads: int, tp: int) -> None:
+    assert rank_kv_heads(heads, tp) * tp >= heads - heads % tp
+    assert rank_kv_heads(heads, 2 * tp) <= rank_kv_heads(heads, tp)
+
+
+# The pool
+
+
+@given(pools, counts, counts)
+def test_more_context_takes_no_less_cache_and_leaves_no_more_requests(pool: Pool, one: int, other: int) -> None:
+    short, long = sorted((one, other))
+    assert pool.reserved_blocks(short) <= pool.reserved_blocks(long)
+    assert pool.held_blocks(long) <= pool.reserved_blocks(long)
+    assert pool.requests(short) >= pool.requests(long)
+
+
+@given(pools, counts)
+def test_requests_fit_and_one_more_does_not(pool: Pool, tokens: int) -> None:
+    requests, each = pool.requests(tokens), pool.reserved_blocks(tokens)
+    assert requests * each <= pool.usable_blocks < (requests + 1) * each
+    assert pool.usable_blocks * pool.bytes_per_block <= max(0, pool.kv_bytes)
+
+
+@given(pools, st.integers(1, 1000), st.integers(0, 2**20))
+def test_longest_context_fits_and_one_more_token_does_not(pool: Pool, requests: int, most: int) -> None:
+    longest = pool.longest_context(requests, most)
+    assert 0 <= longest <= most
+    assert longest == 0 or pool.requests(longest) >= requests
+    assert longest == most or pool.requests(longest + 1) < requests
+
+
+# Fleet and money
+
+
+@given(counts, counts, counts)
+def test_more_concurrency_never_takes_fewer_replicas(one: int, other: int, slots: int) -> None:
+    low, high = sorted((one, other))
+    assert active_replicas(low, slots) <= active_replicas(high, slots)
+    assert active_replicas(low, slots) * slots >= low
+
+
+@given(st.integers(0, 10**4), spares)
+def test_spares_of_a_fleet_are_found_again(active: int, rule: Spares) -> None:
+    replicas = active + spare_replicas(active, rule)
+    if active:
+        assert active_within(replicas, rule) == active
+        assert active_within(replicas - 1, rule) == active - 1
+    assert spare_replicas(active, rule) <= spare_replicas(active + 1, rule)
+
+
+@given(counts, st.integers(1, 64), prices)
+def test_placement_never_bills_fewer_devices_than_are_used(replicas: int, each: int, price: Price) -> None:
+    placement = place(replicas, each, price)
+    assert placement.billed_devices >= replicas * each
+    if placement.nodes is None:
+        assert placement.billed_devices == replicas * each
+    else:
+        assert placement.billed_devices == placement.nodes * price.devices
+        assert placement.split == (each > price.devices)
+
+
+@given(counts, prices, st.decimals(1, 744, places=2))
+def test_twice_the_price_or_the_hours_is_twice_the_cost(devices: int, price: Price, hours: Decimal) -> None:
+    cost = device_month_usd(devices, price, hours)
+    dearer = price.model_copy(update={"usd_per_hour": 2 * price.usd_per_hour})
+    assert device_month_usd(devices, dearer, hours) == 2 * cost
+    assert device_month_usd(devices, price, 2 * hours) == device_month_usd(2 * devices, price, hours) == 2 * cost
+    assert per_thousand_usd(cost, cost) == 1000
+
+
+# Everything shipped
+
+
+@pytest.mark.parametrize("kind", list(catalog.FOLDERS))
+def test_every_shipped_file_is_valid_and_named_as_its_file(kind: str) -> None:
+    shipped = catalog.names(kind)
+    assert shipped
+    for name in shipped:
+        path = catalog.bundled() / catalog.FOLDERS[kind] / f"{name}.yaml"
+        if kind == "price":
+            assert validate(PriceList, load_mapping(path), Origin(str(path))).accelerator == name
+            assert name in catalog.names("accelerator")
+        elif kind == "model":
+            assert catalog.load_model(name).name == name
+        else:
+            assert getattr(validate(catalog.KINDS[kind], load_mapping(path), Origin(str(path))), "name", None) == name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_shipped_model_fits_somewhere_or_says_why_not(model: str) -> None:
+    fits = []
+    for gpu, tp in product(GPUS, (1, 8)):
+        found = attempt(model, gpu, {"parallelism.tp": tp})
+        if isinstance(found, InputError):
+            assert found.problems
+            continue
+        assert found.fits == (found.fleet is not None) == (found.cost is not None)
+        assert found.binding_reason
+        fits.append(found.fits)
+    assert any(fits)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_memory_lines_sum_to_the_device(model: str) -> None:
+    sums = 0
+    for gpu, tp, pp in product(GPUS, (1, 4), (1, 2)):
+        found = attempt(model, gpu, {"parallelism.tp": tp, "parallelism.pp": pp})
+        if isinstance(found, Report):
+            memory, sums = found.memory, sums + 1
+            parts = memory.weights_bytes + memory.workspace_bytes + memory.reserve_bytes + memory.kv_budget_bytes
+            assert sum(line.bytes for line in memory.lines) == memory.device_bytes == parts
+    assert sums
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_tensor_parallel_ranks_conserve_elements(model: str) -> None:
+    stack, tried = stack_of(model), 0
+    for tp in (1, 2, 4, 8):
+        if problems(stack, Ranks(tp)):
+            continue
+        tried += 1
+        for _, tensor in stack.tensors():
+            rows, cols, copies = rank_shape(tensor, Ranks(tp))
+            on_all = tp * rows * cols * copies
+            if tensor.split is Split.VOCAB:
+                assert on_all == vocab_rows(tensor) * tensor.cols
+            elif tensor.split is Split.REPLICATED:
+                assert on_all == tp * tensor.elements
+            elif tensor.split is Split.KV_HEADS and tensor.units < tp:
+                assert on_all == tensor.elements * tp // tensor.units
+            else:
+                assert on_all == tensor.elements
+    assert tried
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if "a3b" in name or name.startswith(("mix", "glm", "mini"))])
+def test_expert_parallel_ranks_conserve_experts(model: str) -> None:
+    for _, tensor in stack_of(model).tensors():
+        if tensor.split in EXPERT_SPLITS:
+            rows, cols, copies = rank_shape(tensor, Ranks(tp=8, ep=8))
+            assert (rows, cols) == (tensor.rows, tensor.cols)
+            assert 8 * copies == tensor.copies
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_pipeline_stages_partition_the_layers_and_the_bytes(model: str) -> None:
+    deployment = deploy(scenario(model))
+    stack, form, dtype = deployment.stack, deployment.quantisation, deployment.dtype
+    (whole,) = stages(stack, 1)
+    for pp in (1, 2, 3, 4):
+        parts = stages(stack, pp)
+        sizes = [len(stage.layers) for stage in parts]
+        assert tuple(layer for stage in parts for layer in stage.layers) == stack.layers
+        assert max(sizes) - min(sizes) <= 1
+        copied = (vocab_rows(t) * t.cols for t in stack.embedding.tied_copy()) if pp > 1 else ()
+        split = sum(weight_bytes(stack, stage, Ranks(pp=pp), dtype, form) for stage in parts)
+        assert split == weight_bytes(stack, whole, Ranks(), dtype, form) + 2 * sum(copied)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if stack_of(name).layers[0].mixer.kv_heads == 4])
+def test_kv_cache_of_four_heads_is_not_divided_by_eight_ranks(model: str) -> None:
+    by_tp = {tp: attempt(model, "h100-sxm", {"parallelism.tp": tp}) for tp in (4, 8)}
+    four, eight = (found.kv_cache.bytes_per_token for found in by_tp.values() if isinstance(found, Report))
+    assert four == eight
+
+
+def test_some_shipped_models_have_four_kv_heads() -> None:
+    assert any(stack_of(name).layers[0].mixer.kv_heads == 4 for name in MODELS)
+
+
+@pytest.mark.parametrize("model", FEW_MODELS)
+def test_the_cache_dtype_is_not_that_of_the_weights(model: str) -> None:
+    bf16 = report(model, "b200-sxm", {"kv_cache.dtype": "bfloat16"})
+    if bf16.model.quantisation is None:
+        quantised = report(model, "b200-sxm", {"engine_options.quantization": "fp8"})
+        assert quantised.memory.weights_bytes < bf16.memory.weights_bytes
+        assert quantised.kv_cache == report(model, "b200-sxm").kv_cache
+    fp8 = report(model, "b200-sxm", {"kv_cache.dtype": "fp8"})
+    halves = 1 if model == "falcon-40b" else 2  # vLLM's Falcon never passes the cache dtype on
+    assert halves * fp8.kv_cache.bytes_per_token == bf16.kv_cache.bytes_per_token
+    assert fp8.memory.weights_bytes == bf16.memory.weights_bytes
+
+
+@pytest.mark.parametrize("model", FEW_MODELS)
+def test_load_and_context_move_a_plan_one_way(model: str) -> None:
+    loads = [report(model, "b200-sxm", {"workload.concurrency": n}) for n in (1, 50, 2000, 300_000)]
+    fleets = [found.fleet.devices for found in loads if found.fleet]
+    assert fleets == sorted(fleets)
+    assert len(fleets) == len(loads)
+    contexts = [report(model, "b200-sxm", {"context_tokens": n}) for n in (1, 100, 512, 1024)]
+    cache = [found.kv_cache.bytes_per_request for found in contexts]
+    assert cache == sorted(cache)
+    requests = [found.capacity.requests_per_replica for found in contexts]
+    assert requests == sorted(requests, reverse=True)
+
+
+@pytest.mark.parametrize("model", FEW_MODELS)
+def test_twice_the_price_is_twice_the_device_cost(model: str) -> None:
+    once, twice = (report(model, "b200-sxm", {"price.usd_per_hour": usd}).cost for usd in (3, 6))
+    assert once is not None
+    assert twice is not None
+    assert twice.lines[0].monthly_usd == 2 * once.lines[0].monthly_usd
+
+
+@pytest.mark.parametrize("model", FEW_MODELS)
+def test_the_same_input_gives_the_same_bytes(model: str) -> None:
+    assert to_yaml(report(model, "b200-sxm")) == to_yaml(report(model, "b200-sxm"))
+
+
+@pytest.mark.parametrize("concurrency", [1, 7, 60, 999, 12_345])
+@pytest.mark.parametrize("rule", [{"fraction": "0.2"}, {"fraction": 1}, {"replicas": 0}, {"replicas": 3}])
+@pytest.mark.parametrize("ranks", [{"tp": 1}, {"tp": 2, "dp": 2}, {"pp": 2}])
+def test_a_fleet_of_a_plan_carries_its_load_and_a_smaller_one_does_not(
+    concurrency: int, rule: dict[str, Any], ranks: dict[str, int]
+) -> None:
+    asked = scenario(
+        "llama-3.1-8b",
+        "h100-sxm",
+        {"workload.concurrency": concurrency, "context_tokens": 8192, "parallelism": ranks, "spares": rule},
+    )
+    fleet = estimate(asked).fleet
+    assert fleet is not None
+    enough = estimate(asked, fleet.devices).carry
+    short = estimate(asked, fleet.devices - 1).carry
+    assert enough is not None
+    assert short is not None
+    assert (enough.running_requests, enough.queued_requests) == (concurrency, 0)
+    assert (enough.active_replicas, enough.spare_replicas) == (fleet.active_replicas, fleet.spare_replicas)
+    assert enough.longest_context_tokens >= 8192
+    assert short.queued_requests > 0
+    assert short.running_requests + short.queued_requests == concurrency
