@@ -1,10 +1,10 @@
-"""Qwen2 and Qwen2.5, dense (transformers, models/qwen2/modeling_qwen2.py)."""
+"""Qwen2, Qwen2.5 and MiMo-7B, dense (transformers, models/qwen2/modeling_qwen2.py; vLLM 0.33, mimo.py)."""
 
 from planner.architectures import _common as common
 from planner.blocks import Layer, Stack
 from planner.vendor_config import VendorConfig
 
-MODEL_TYPES = ("qwen2",)
+MODEL_TYPES = ("qwen2", "mimo")
 
 
 def blocks(config: VendorConfig) -> Stack:
