@@ -1,5 +1,6 @@
 """A name or a path -> a validated input. The only module that opens input files (with documents, checkpoint, hub)."""
 
+import os
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -22,6 +23,7 @@ from planner.inputs import (
     Workload,
 )
 from planner.origin import Origin
+from planner.printable import shown
 
 DEFAULT_ENGINE = "vllm-0.33"
 FOLDERS = {
@@ -85,23 +87,30 @@ def load_scenario(
     parts: dict[str, tuple[dict[str, Any], Origin]] = {}
     assumed: list[str] = []
     problems: list[str] = []
+    failed: set[str] = set()
     if "engine" not in fields:
         fields["engine"] = DEFAULT_ENGINE
         assumed.append("engine")
     for kind in KINDS:
         if kind in fields and not (kind == "price" and isinstance(fields[kind], str)):
             try:
-                parts[kind] = _part(kind, fields[kind], origin, bases[kind], hub_cache)
+                where = flags if kind in overrides else origin
+                parts[kind] = _part(kind, fields[kind], where, bases[kind], hub_cache)
             except InputError as error:
                 problems.extend(error.problems)
+                failed.add(kind)
     rest = {name: value for name, value in fields.items() if name not in KINDS}
-    for path, value in overrides.items():
-        if path not in KINDS:
+    settings = {path: value for path, value in overrides.items() if path not in KINDS}
+    for path, value in settings.items():
+        if path.split(".")[0] not in failed:
             _override(path, value, rest, parts, flags)
+    origin = origin.with_flags((), settings)
     resolved: dict[str, Any] = {}
     for kind, (part, where) in parts.items():
+        if kind == "model":
+            part["origin"] = part["origin"].with_flags(("model", "config"), settings)
         try:
-            resolved[kind] = validate(KINDS[kind], part, where)
+            resolved[kind] = validate(KINDS[kind], part, where.with_flags((kind,), settings))
         except InputError as error:
             problems.extend(error.problems)
     if problems:
@@ -124,7 +133,7 @@ def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path
 def find_scenario(ref: str) -> Path:
     """The scenario file that an argument names."""
     path = Path(ref)
-    if path.suffix not in _SUFFIXES and not path.exists():
+    if path.suffix not in _SUFFIXES and not os.path.exists(path):
         raise InputError(
             f"{ref}: no such file; a scenario is a YAML file (planner schema scenario), or give --model, --gpu and "
             "--workload"
@@ -147,7 +156,7 @@ def _part(
         where = origin.within(kind)
         return ({**value, "origin": where.within("config")} if kind == "model" else dict(value)), where
     if not isinstance(value, str):
-        raise InputError(f"{origin.at(kind)}: a name, a path or a mapping is needed, not {value!r}")
+        raise InputError(f"{origin.at(kind)}: a name, a path or a mapping is needed, not {shown(value)}")
     if kind == "model":
         return _model_fields(value, base, hub_cache)
     path = _path_of(kind, value, base)
@@ -164,17 +173,17 @@ def _path_of(kind: str, ref: str, base: Path) -> Path:
     shipped = bundled() / FOLDERS[kind] / f"{ref}.yaml"
     if _NAME.fullmatch(ref) and shipped.is_file():
         return shipped
-    if (base / ref).exists():
+    if os.path.exists(base / ref):
         return base / ref
     raise InputError(f"{kind} {ref!r} is unknown: neither shipped nor a file{nearest(ref, names(kind))}")
 
 
 def _model_fields(ref: str, base: Path, hub_cache: Path | None) -> tuple[dict[str, Any], Origin]:
-    if hub.HUB_ID.fullmatch(ref) and not (base / ref).exists() and not ref.endswith(_SUFFIXES):
+    if hub.HUB_ID.fullmatch(ref) and not os.path.exists(base / ref) and not ref.endswith(_SUFFIXES):
         directory = hub.checkpoint_directory(ref, hub_cache)
         return _checkpoint_fields(directory, ref, f"huggingface.co/{ref}")
     path = _path_of("model", ref, base)
-    if path.is_dir():
+    if os.path.isdir(path):
         return _checkpoint_fields(path, path.resolve().name, str(path))
     fields = load_mapping(path)
     if "config" in fields:
@@ -220,7 +229,7 @@ def _override(
     if first in KINDS and first not in parts:
         parts[first] = ({}, flags.within(first))
     target, keys = (parts[first][0], inner) if first in KINDS else (rest, [first, *inner])
-    if not keys or not all(keys):
+    if not keys or not all(keys) or (first, *inner[:1]) == ("model", "origin"):
         raise InputError(f"--set {path}: a path of field names is needed, such as workload.concurrency")
     for i, key in enumerate(keys[:-1]):
         child = target.get(key)
@@ -237,9 +246,9 @@ def _listed_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], ori
     wanted: None, dollars per device-hour, or provider/instance[/term]
     """
     if wanted is not None and not isinstance(wanted, str):
-        raise InputError(f"{origin.at('price')}: provider/instance[/term] or a mapping is needed, not {wanted!r}")
+        raise InputError(f"{origin.at('price')}: provider/instance[/term] or a mapping is needed, not {shown(wanted)}")
     path = bundled() / FOLDERS["price"] / f"{gpu.name}.yaml"
-    if not path.is_file():
+    if not _NAME.fullmatch(gpu.name) or not path.is_file():
         raise InputError(
             f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
             "dollars per device-hour, or price in the scenario"

@@ -7,6 +7,7 @@ and the header is eight bytes of length and that many bytes of JSON
 
 import json
 import math
+import os
 import re
 import struct
 from collections import Counter
@@ -14,14 +15,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.documents import MAX_BYTES, load_mapping
+from planner.documents import MAX_BYTES, load_mapping, validate
 from planner.errors import InputError
 from planner.inputs import Weights
+from planner.origin import Origin
+from planner.printable import escaped, shown
+from planner.units import ceil_div
 
 MAX_HEADER_BYTES = 100 * 10**6
 """The format's own limit."""
 MAX_INDEX_BYTES = 64 * 2**20
 MAX_FILES = 4096
+MAX_RANK = 16
 
 DTYPE_BITS = {
     "F64": 64, "I64": 64, "U64": 64, "F32": 32, "I32": 32, "U32": 32, "F16": 16, "BF16": 16, "I16": 16, "U16": 16,
@@ -33,10 +38,10 @@ DTYPE_BITS = {
 def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """(config.json, hf_quant_config.json or None) of a checkpoint directory."""
     config = directory / "config.json"
-    if not config.exists():
+    if not os.path.lexists(config):
         raise InputError(f"{directory}: has no config.json; a checkpoint directory holds one")
     quant = directory / "hf_quant_config.json"
-    return load_mapping(config, MAX_BYTES), load_mapping(quant) if quant.exists() else None
+    return load_mapping(config, MAX_BYTES), load_mapping(quant) if os.path.lexists(quant) else None
 
 
 def read_weights(directory: Path, layers: int | None) -> Weights | None:
@@ -53,10 +58,12 @@ def read_weights(directory: Path, layers: int | None) -> Weights | None:
     if shards and (not named or named <= {shard.name for shard in shards}):
         chosen = [s for s in shards if s.name in named] if named else shards
         by_dtype = _bytes_by_dtype(chosen, layers)
-        source = f"headers of {len(chosen)} safetensors files in {directory}"
-        return Weights(total_bytes=sum(by_dtype.values()), bytes_by_dtype=by_dtype, source=source)
+        source = escaped(f"headers of {len(chosen)} safetensors files in {directory}")
+        found = {"total_bytes": sum(by_dtype.values()), "bytes_by_dtype": by_dtype, "source": source}
+        return validate(Weights, found, Origin(str(directory)))
     if index:
-        return Weights(total_bytes=_index_total(index), source=f"metadata.total_size of {index}")
+        total = {"total_bytes": _index_total(index), "source": escaped(f"metadata.total_size of {index}")}
+        return validate(Weights, total, Origin(str(index)))
     return None
 
 
@@ -73,7 +80,7 @@ def _index_total(index: Path) -> int:
     if isinstance(total, float) and total.is_integer():
         total = int(total)
     if not isinstance(total, int) or isinstance(total, bool) or total < 1:
-        raise InputError(f"{index}: metadata.total_size: the bytes of all tensors are needed, not {total!r}")
+        raise InputError(f"{index}: metadata.total_size: the bytes of all tensors are needed, not {shown(total)}")
     return total
 
 
@@ -85,9 +92,9 @@ def _bytes_by_dtype(shards: list[Path], layers: int | None) -> dict[str, int]:
     for shard in shards:
         for name, dtype, size in _tensors(shard):
             if name in seen:
-                raise InputError(f"{shard}: tensor {name!r} is in more than one file")
+                raise InputError(f"{shard}: tensor {shown(name)} is in more than one file")
             seen.add(name)
-            if layers is None or _layer_index(name) < layers:
+            if size and (layers is None or _layer_index(name) < layers):
                 totals[dtype] += size
     if not totals:
         raise InputError(f"{shards[0].parent}: the safetensors files hold no tensors")
@@ -106,16 +113,21 @@ def _tensors(shard: Path) -> Iterator[tuple[str, str, int]]:
             continue
         try:
             dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-            bits = math.prod(shape) * DTYPE_BITS[dtype]
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{shard}: tensor {name!r} has no dtype, shape and offsets that planner knows") from error
-        if stop - start != -(-bits // 8) or start < 0:
-            raise InputError(f"{shard}: tensor {name!r}: offsets do not match its shape {shape} of {dtype}")
+            known = all(type(n) is int and n >= 0 for n in (*shape, start, stop))
+            bits = math.prod(shape) * DTYPE_BITS[dtype] if known and len(shape) <= MAX_RANK else -1
+        except (KeyError, TypeError, ValueError):
+            bits = -1
+        if bits < 0:
+            raise InputError(f"{shard}: tensor {shown(name)} has no dtype, shape and offsets that planner knows")
+        if stop - start != ceil_div(bits, 8):
+            raise InputError(f"{shard}: tensor {shown(name)}: offsets do not match its shape {shown(shape)} of {dtype}")
         yield name, dtype, stop - start
 
 
 def _header(shard: Path) -> dict[str, Any]:
     try:
+        if not shard.is_file():
+            raise InputError(f"{shard}: is not a regular file")
         with shard.open("rb") as file:
             prefix = file.read(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0

@@ -5,6 +5,7 @@ import os
 import sys
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from typer.core import TyperGroup
 from planner import __version__, catalog, documents, saved
 from planner.compare import compare as compare_reports
 from planner.errors import InputError, PlannerError
-from planner.inputs import Scenario
+from planner.inputs import PriceList, Scenario
 from planner.origin import Origin
 from planner.plan import estimate as estimate_scenario
 from planner.printable import escaped
@@ -181,13 +182,17 @@ def import_model(
 
 @app.command(epilog="Example: planner schema scenario > scenario.schema.json")
 def schema(
-    kind: Annotated[str, typer.Argument(help="scenario, model, accelerator, engine, workload, price or report.")],
+    kind: Annotated[
+        str,
+        typer.Argument(help="scenario, model, accelerator, engine, workload, price, price-list, report or comparison."),
+    ],
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
     """JSON Schema of an input or a report, for editors to complete and check."""
     kinds: dict[str, type[BaseModel]] = {
         **catalog.KINDS,
+        "price-list": PriceList,
         "scenario": Scenario,
         "report": Report,
         "comparison": Comparison,
@@ -222,6 +227,9 @@ def version(
 
 def main() -> None:
     """Entry point of the `planner` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # whatever the locale: results are the same bytes everywhere
     app()
 
 
@@ -297,9 +305,15 @@ def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str
 
 
 def _emit(content: str, output: Path | None, *, force: bool) -> None:
-    if output is None:
-        sys.stdout.write(content)
-    else:
+    if output is not None:
         from planner.output import write_whole  # tempfile is slow to import, and most runs print
 
         write_whole(output, content, overwrite=force)
+        return
+    try:
+        sys.stdout.write(content)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at exit
+        if not isinstance(error, BrokenPipeError):  # a reader such as head may have enough
+            raise InputError(f"standard output: cannot be written: {error.strerror}") from error

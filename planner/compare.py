@@ -1,6 +1,7 @@
 """Two reports -> what changed, by how much, and why."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from planner import __version__
 from planner.render.tables import ROWS, Row, difference, show, show_usd, value
@@ -54,7 +55,7 @@ def _why(row: Row, old: Report, new: Report) -> str:
 def _moved(row: Row | None, path: str, old: Report, new: Report) -> str:
     before, after = value(old, path), value(new, path)
     label, unit = (row.label, row.unit) if row else (path, "count")
-    if unit != "text" and before and after:
+    if unit != "text" and before and after and before > 0 and after > 0:
         factor = float(after) / float(before)
         if factor >= 1.005 or factor <= 0.995:
             return f"{label} x{factor:.2f}" if factor > 1 else f"{label} /{1 / factor:.2f}"
@@ -62,8 +63,7 @@ def _moved(row: Row | None, path: str, old: Report, new: Report) -> str:
 
 
 def _cost_changes(old: Report, new: Report) -> list[Change]:
-    before = {line.name: line.monthly_usd for line in (old.cost.lines if old.cost else ())}
-    after = {line.name: line.monthly_usd for line in (new.cost.lines if new.cost else ())}
+    before, after = _monthly(old), _monthly(new)
     found = []
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) == after.get(name):
@@ -81,6 +81,14 @@ def _cost_changes(old: Report, new: Report) -> list[Change]:
                 why="devices billed or their price" if name == "devices" else "given",
             )
         )
+    return found
+
+
+def _monthly(report: Report) -> dict[str, Decimal]:
+    """Dollars a month by the name of the line; lines of one name are one."""
+    found: dict[str, Decimal] = {}
+    for line in report.cost.lines if report.cost else ():
+        found[line.name] = found.get(line.name, Decimal(0)) + line.monthly_usd
     return found
 
 

@@ -6,7 +6,7 @@ from planner.architectures import resolve
 from planner.blocks import Stack
 from planner.errors import InputError
 from planner.inputs import Scenario
-from planner.kv_cache import FP8_DTYPES, resolve_dtype
+from planner.kv_cache import FP8_DTYPES, KNOWN_DTYPES, resolve_dtype
 from planner.memory import Term, device_memory, scheduler_defaults
 from planner.quantisation import Quantisation, from_checkpoint, from_engine_flag
 from planner.sharding import Ranks, problems
@@ -123,6 +123,8 @@ def _cache_problems(scenario: Scenario, stack: Stack, kv_dtype: str, block_token
     if scenario.kv_cache.dtype not in engine.kv_dtypes:
         accepted = ", ".join(engine.kv_dtypes)
         found.append(f"kv_cache.dtype: {engine.name} does not accept {scenario.kv_cache.dtype!r}; accepted: {accepted}")
+    elif kv_dtype not in KNOWN_DTYPES:
+        found.append(f"kv_cache.dtype: {kv_dtype!r} has no size that planner knows; known: {', '.join(KNOWN_DTYPES)}")
     if block_tokens % engine.block_tokens_multiple:
         found.append(
             f"kv_cache.block_tokens: {block_tokens} is not a multiple of {engine.block_tokens_multiple}, as "

@@ -103,7 +103,7 @@ def _unique(path: Path, text: str, pairs: list[tuple[str, Any]]) -> dict[str, An
         twice = max(counts, key=lambda key: counts[key])
         found = [match.start() for match in re.finditer(re.escape(json.dumps(twice)) + r"\s*:", text)]
         line = f":{text.count(chr(10), 0, found[-1]) + 1}" if found else ""
-        raise InputError(f"{path}{line}: the key {twice!r} is given twice")
+        raise InputError(f"{path}{line}: the key {shown(twice)} is given twice")
     return result
 
 
@@ -130,9 +130,9 @@ def _parse_yaml(path: Path, text: str) -> Any:
         _check_structure(path, text)
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with fewer scalar types
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
+        where = f"{path}:{text.count(chr(10), 0, error.position) + 1}"
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        raise InputError(f"{path}:{line}: is not YAML: the character U+{code:04X} is not allowed") from error
+        raise InputError(f"{where}: is not YAML: the character U+{code:04X} is not allowed") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -163,6 +163,11 @@ def _check_structure(path: Path, text: str) -> None:
                 raise InputError(f"{path}:{line}: {what}; planner does not read that")
 
 
+NUMBER_TAG = "tag:planner,2026:number"
+NUMBER = re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?$")
+"""Plain scalars that are numbers here; YAML 1.1 takes some of them, such as 1e9, for text."""
+
+
 class _Loader(yaml.CSafeLoader):
     """Safe YAML whose plain scalars are only null, true/false, decimal numbers and text.
 
@@ -178,7 +183,7 @@ class _Loader(yaml.CSafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is given twice", key.start_mark
+                    None, None, f"the key {shown(key.value)} is given twice", key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -193,12 +198,8 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-_Loader.add_implicit_resolver(
-    "tag:planner,2026:number",
-    re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,30})(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,4})?$"),
-    list("-+0123456789"),
-)
-_Loader.add_constructor("tag:planner,2026:number", _number)
+_Loader.add_implicit_resolver(NUMBER_TAG, NUMBER, list("-+0123456789"))
+_Loader.add_constructor(NUMBER_TAG, _number)
 
 
 def validate(cls: type[AnyModel], fields: Mapping[str, Any], origin: Origin) -> AnyModel:
@@ -237,6 +238,7 @@ _MESSAGES = {
     "extra_forbidden": "is not a field that planner knows here",
     "int_type": "an integer is needed",
     "string_type": "text is needed",
+    "string_pattern_mismatch": "control characters are not accepted",
     "decimal_parsing": "a number is needed",
     "finite_number": "a finite number is needed",
     "none_required": "must be absent",

@@ -37,10 +37,14 @@ def spare_replicas(active: int, spares: Spares) -> int:
 
 def active_within(replicas: int, spares: Spares) -> int:
     """Most active replicas whose spares fit into this many replicas as well."""
-    active = replicas
-    while active > 0 and active + spare_replicas(active, spares) > replicas:
-        active -= 1
-    return active
+    low, high = 0, replicas
+    while low < high:
+        middle = (low + high + 1) // 2
+        if middle + spare_replicas(middle, spares) <= replicas:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ def _number(value: object) -> object:
     return str(value) if isinstance(value, float) else value
 
 
-Number = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15)]
-Positive = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15)]
-Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1)]
+Number = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15, decimal_places=30)]
+Positive = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15, decimal_places=30)]
+Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1, decimal_places=30)]
+PositiveShare = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1, decimal_places=30)]
 Count = Annotated[int, Field(strict=True, ge=1, le=2**48)]
 CountOrNone = Annotated[int, Field(strict=True, ge=0, le=2**48)]
 Degree = Annotated[int, Field(strict=True, ge=1, le=4096)]
@@ -198,7 +199,7 @@ class Workload(Input):
     requests_per_month: Count | None = None
     """Requests submitted in a month."""
     prefix: Prefix | None = None
-    success_share: Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1)] = Decimal(1)
+    success_share: PositiveShare = Decimal(1)
     """Share of the submitted requests that end well."""
     percentile_method: Printable | None = None
     source: Printable
@@ -300,7 +301,7 @@ class KvCache(Input):
 class EngineOptions(Input):
     """The engine's own options; what is absent is the engine's default for this device."""
 
-    gpu_memory_utilization: Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1)] | None = None
+    gpu_memory_utilization: PositiveShare | None = None
     max_num_batched_tokens: Count | None = None
     max_num_seqs: Count | None = None
     dtype: Literal["auto", "bfloat16", "float16", "half", "float32", "float"] = "auto"

@@ -10,6 +10,8 @@ from planner.blocks import FullAttention, Layer
 from planner.units import DTYPE_BYTES, ceil_div
 
 FP8_DTYPES = ("fp8", "fp8_e4m3", "fp8_e5m2")
+SCALED_DTYPES = ("fp8_per_token_head", "int8_per_token_head", "int4_per_token_head", "nvfp4")
+KNOWN_DTYPES = (*DTYPE_BYTES, *FP8_DTYPES, *SCALED_DTYPES)
 SCALE_BYTES = 4
 """A float32 scale per token and head, key and value apart (the per_token_head dtypes)."""
 
@@ -97,7 +99,8 @@ def resolve_dtype(
     if declared is None and hf_quant_config:
         found = hf_quant_config.get("quantization")
         declared = found if isinstance(found, Mapping) else None
-        producer = str((hf_quant_config.get("producer") or {}).get("name", ""))
+        made_by = hf_quant_config.get("producer")
+        producer = str(made_by.get("name", "")) if isinstance(made_by, Mapping) else ""
     if declared and _declares_fp8_cache(declared, producer):
         return "fp8", "the checkpoint declares an fp8 cache"
     return model_dtype, "auto: the dtype the model is served in"

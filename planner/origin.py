@@ -1,6 +1,8 @@
 """Where a value was written, for messages that read file:line: field: what is wrong."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -14,24 +16,38 @@ class Origin:
 
     file: str
     path: tuple[str, ...] = ()
+    flags: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """(path in the file, name) of the fields that the command line set over the file's."""
 
     def within(self, *fields: str) -> "Origin":
         """The same file, further in."""
-        return Origin(self.file, self.path + fields)
+        return replace(self, path=self.path + fields)
+
+    def with_flags(self, stem: tuple[str, ...], overrides: Iterable[str]) -> "Origin":
+        """The same place, aware of the overrides (dotted paths) of what lies at `stem` in the scenario."""
+        below = ((tuple(name.split(".")[len(stem) :]), name) for name in overrides if _is_below(name, stem))
+        return replace(self, flags=tuple((self.path + inner, name) for inner, name in below))
 
     def at(self, *fields: str) -> str:
         """'file:line: a.b' for a field here; the line is looked up now, so only messages pay for it."""
         path = self.path + fields
+        for flag, name in self.flags:
+            if path[: len(flag)] == flag:
+                return f"command line: {'.'.join((name, *path[len(flag) :]))}"
         line = _line_of(self.file, path)
         place = f"{self.file}:{line}" if line else self.file
         return f"{place}: {'.'.join(path)}" if path else place
 
 
+def _is_below(name: str, stem: tuple[str, ...]) -> bool:
+    return tuple(name.split("."))[: len(stem)] == stem
+
+
 def _line_of(file: str, path: tuple[str, ...]) -> int | None:
     """Line (from 1) of the deepest part of `path` that the file has, or None where that cannot be told."""
     try:
-        node = yaml.compose(Path(file).read_text("utf-8-sig")[:MAX_MESSAGE_BYTES], Loader=yaml.CSafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
+        node = _compose(file, Path(file).stat().st_mtime_ns)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     if node is None:
         return None
@@ -42,6 +58,15 @@ def _line_of(file: str, path: tuple[str, ...]) -> int | None:
             break
         line, node = found
     return line
+
+
+@lru_cache(maxsize=8)
+def _compose(file: str, _: int) -> yaml.Node | None:
+    """The file's nodes with their lines; kept, because a broken file can be the subject of many messages."""
+    with Path(file).open("rb") as opened:
+        text = opened.read(MAX_MESSAGE_BYTES).decode("utf-8-sig")
+    node: yaml.Node | None = yaml.compose(text, Loader=yaml.CSafeLoader)
+    return node
 
 
 def _child(node: yaml.Node, field: str) -> tuple[int, yaml.Node] | None:

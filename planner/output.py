@@ -12,11 +12,14 @@ def write_whole(path: Path, text: str, *, overwrite: bool) -> None:
 
     raises: InputError where the file exists or cannot be written
     """
-    if path.exists() and not overwrite:
-        raise InputError(f"{path}: exists already; --force overwrites it")
     temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a regular file")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path}: exists already; --force overwrites it")
+        path = path.resolve()  # through a symbolic link, not in its place
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".planner.", suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         umask = os.umask(0)

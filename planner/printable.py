@@ -5,11 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$"
+_REFUSED = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 
-Printable = Annotated[str, Field(max_length=20_000, pattern=_PATTERN)]
+Printable = Annotated[str, Field(max_length=20_000, pattern=rf"^[^{_REFUSED}]*$")]
 """Any length that a source note has."""
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=_PATTERN)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=rf"^[^\t\n{_REFUSED}]*$")]
+"""One line of text."""
 
 
 def shown(value: object) -> str:

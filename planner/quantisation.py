@@ -1,6 +1,7 @@
 """How a checkpoint stores the weights of its linear layers: bits, scales, and the modules it leaves alone."""
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -9,6 +10,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.origin import Origin
+from planner.printable import shown
 from planner.units import ceil_div
 
 SMALLEST_BLOCK = 32
@@ -21,8 +23,8 @@ dtype (vLLM 0.33, model_executor/layers/quantization/kv_cache.py)."""
 
 MAX_PATTERN = 300
 MAX_REPEATS = 3
-_REPEAT = re.compile(r"[*+{]")
-_UNBOUNDED = re.compile(r"\)[*+{?]")
+_REPEAT = re.compile(r"[*+{]|(?<!\()\?")
+_UNBOUNDED = re.compile(r"\)[*+{]")
 """A repeated group can take exponential time to match, and no module pattern needs one."""
 
 
@@ -112,7 +114,7 @@ def from_checkpoint(
             return None
         declared = {"quant_method": "modelopt", **_mapping(hf_quant_config.get("quantization"))}
     if not isinstance(declared, Mapping):
-        raise InputError(f"{origin.at('quantization_config')}: a mapping is needed, not {declared!r}")
+        raise InputError(f"{origin.at('quantization_config')}: a mapping is needed, not {shown(declared)}")
     method = str(declared.get("quant_method") or "").lower()
     if not method:
         return None
@@ -120,7 +122,7 @@ def from_checkpoint(
     found = reader(declared) if reader else None
     if found is None:
         raise InputError(
-            f"{origin.at('quantization_config')}: weight quantisation {method!r} in this form is not known; "
+            f"{origin.at('quantization_config')}: weight quantisation {shown(method)} in this form is not known; "
             f"known: {', '.join(sorted(_READERS))}. Give memory.weights_gib, or a checkpoint "
             "directory, to plan with weights of a known size"
         )
@@ -162,7 +164,7 @@ def _compressed_tensors(declared: Mapping[str, Any]) -> Quantisation | None:
         form = FP8_CHANNEL if strategy == "channel" else FP8_TENSOR
         return replace(form, excluded=excluded)
     group = weights.get("group_size") if strategy == "group" else None
-    if kind == "int" and bits in (4, 8) and (group is None or _positive(group)):
+    if kind == "int" and type(bits) is int and bits in (4, 8) and (group is None or _positive(group)):
         return Quantisation(f"int{bits}", bits, 2, 1, group, cache_scales=CACHE_SCALES, excluded=excluded)
     return None
 
@@ -170,7 +172,7 @@ def _compressed_tensors(declared: Mapping[str, Any]) -> Quantisation | None:
 def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
     bits = declared.get("bits", declared.get("w_bit"))
     group = declared.get("group_size", declared.get("q_group_size"))
-    if bits not in (2, 3, 4, 8) or not (_positive(group) or group == -1):
+    if type(bits) is not int or bits not in (2, 3, 4, 8) or not (_positive(group) or group == -1):
         return None
     return Quantisation(
         f"int{bits}, a scale and a zero point per {group}" if group > 0 else f"int{bits}",
@@ -209,12 +211,16 @@ def _pattern(text: str) -> re.Pattern[str]:
     """A module pattern without its layer prefix: 're:' is a regular expression, '*' any text, else a name."""
     text = re.sub(r"^(re:)?(\.\*|\*)?(model\.)?layers\.(\d+|\*|\\d\+)\.", r"\1", text)
     if not text.startswith("re:"):
-        return re.compile(re.escape(text).replace(r"\*", ".*"))
+        first, *rest = (re.escape(part) for part in text.split("*"))
+        *middle, last = rest or [""]
+        # each middle part where it first occurs, for good: no pattern can take long
+        return re.compile(first + "".join(f"(?>.*?{part})" for part in middle) + (".*" + last if rest else ""))
     if len(text) > MAX_PATTERN or _UNBOUNDED.search(text) or len(_REPEAT.findall(text)) > MAX_REPEATS:
         raise InputError(f"quantization_config: {text[:80]!r} repeats too much for a pattern of module names")
     try:
-        return re.compile(text[3:])
-    except re.error as error:
+        with warnings.catch_warnings(action="ignore"):  # about doubtful forms, which are a stranger's to write
+            return re.compile(text[3:])
+    except (re.error, OverflowError) as error:
         raise InputError(f"quantization_config: {text!r} is not a regular expression: {error}") from error
 
 

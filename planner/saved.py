@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from planner.documents import load_mapping, validate
+from planner.documents import NUMBER, NUMBER_TAG, load_mapping, validate
 from planner.errors import InputError
 from planner.inputs import Model
 from planner.origin import Origin
@@ -29,8 +29,15 @@ def model_yaml(model: Model) -> str:
     return _dump(model.model_dump(mode="json", exclude_none=True))
 
 
+class _Dumper(yaml.CSafeDumper):
+    """Quotes text that planner's own reader would take for a number, beside what YAML 1.1 would."""
+
+
+_Dumper.add_implicit_resolver(NUMBER_TAG, NUMBER, list("-+0123456789"))
+
+
 def _dump(fields: object) -> str:
-    dumped: str = yaml.dump(fields, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=110)
+    dumped: str = yaml.dump(fields, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return dumped
 
 

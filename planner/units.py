@@ -1,6 +1,7 @@
 """Units: bytes are exact integers; GB is 1e9 and GiB is 2**30."""
 
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+import math
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 
 KIB = 2**10
@@ -9,6 +10,8 @@ GIB = 2**30
 GB = 10**9
 
 CENT = Decimal("0.01")
+MONEY_DIGITS = 200
+"""More than the product of all the largest accepted inputs has."""
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of one element of the dtypes that engines serve models in."""
@@ -31,7 +34,7 @@ def gib_to_bytes(gib: Decimal) -> int:
 
 def scale_up(value: int, factor: Decimal) -> int:
     """ceil(value x factor), exactly."""
-    return int((value * factor).to_integral_value(ROUND_CEILING))
+    return math.ceil(value * Fraction(factor))
 
 
 def show_rate(usd: Decimal) -> str:
@@ -44,6 +47,7 @@ def show_rate(usd: Decimal) -> str:
 
 def cents(usd: Decimal | Fraction) -> Decimal:
     """Dollars rounded half-even to cents: done once, at the end."""
-    if isinstance(usd, Fraction):
-        usd = Decimal(usd.numerator) / Decimal(usd.denominator)
-    return usd.quantize(CENT, ROUND_HALF_EVEN)
+    with localcontext(prec=MONEY_DIGITS):
+        if isinstance(usd, Fraction):
+            usd = Decimal(usd.numerator) / Decimal(usd.denominator)
+        return usd.quantize(CENT, ROUND_HALF_EVEN)

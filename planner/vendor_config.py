@@ -5,6 +5,7 @@ from typing import Any
 
 from planner.errors import InputError
 from planner.origin import Origin
+from planner.printable import shown
 
 MAX_INTEGER = 2**40
 _MISSING = object()
@@ -45,10 +46,10 @@ class VendorConfig:
             return default
         whole = isinstance(value, float) and value.is_integer()
         if isinstance(value, bool) or not (isinstance(value, int) or whole):
-            self.problem(field, f"an integer is needed, not {value!r}")
+            self.problem(field, f"an integer is needed, not {shown(value)}")
             return max(1, least)
         if not least <= value <= most:
-            self.problem(field, f"{value} is out of range: accepted is {least} to {most}")
+            self.problem(field, f"{shown(value)} is out of range: accepted is {least} to {most}")
             return max(1, least)
         return int(value)
 
@@ -56,7 +57,7 @@ class VendorConfig:
         """A positive number of at most `most`; else a noted problem."""
         value = self.fields.get(field)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
-            self.problem(field, f"a number above 0 and at most {most:g} is needed, not {value!r}")
+            self.problem(field, f"a number above 0 and at most {most:g} is needed, not {shown(value)}")
             return 1.0
         return float(value)
 
@@ -66,7 +67,7 @@ class VendorConfig:
         if value is _MISSING:
             return default
         if not isinstance(value, bool):
-            self.problem(field, f"true or false is needed, not {value!r}")
+            self.problem(field, f"true or false is needed, not {shown(value)}")
             return default
         return value
 
@@ -78,7 +79,7 @@ class VendorConfig:
             return default
         if not isinstance(value, str) or (accepted and value not in accepted):
             allowed = ", ".join(accepted) or "a string"
-            self.problem(field, f"{value!r} is not accepted; accepted: {allowed}")
+            self.problem(field, f"{shown(value)} is not accepted; accepted: {allowed}")
             return default
         return value
 
@@ -95,7 +96,7 @@ class VendorConfig:
         value = self.fields.get(field)
         if not isinstance(value, Mapping):
             if value is not None:
-                self.problem(field, f"a mapping is needed, not {value!r}")
+                self.problem(field, f"a mapping is needed, not {shown(value)}")
             value = {}
         nested = VendorConfig(value, self.origin.within(field))
         nested.problems = self.problems

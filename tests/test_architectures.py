@@ -17,9 +17,7 @@ from planner.quantisation import from_checkpoint
 from planner.sharding import Ranks, problems, rank_shape, stages, weight_bytes
 
 ORIGIN = Origin("config.json")
-ORACLE: dict[str, Any] = json.loads(
-    (Path(__file__).parent / "oracles/engine_weights.json").read_text("utf-8")
-)
+ORACLE: dict[str, Any] = json.loads((Path(__file__).parent / "oracles/engine_weights.json").read_text("utf-8"))
 MODELS: dict[str, Any] = ORACLE["models"]
 FULL = [name for name, row in MODELS.items() if not row.get("windowed")]
 WINDOWED = [name for name, row in MODELS.items() if row.get("windowed")]
@@ -253,9 +251,7 @@ def test_blocks_of_scales_that_tp_cuts() -> None:
     declared = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     quantisation = from_checkpoint(declared, None, ORIGIN)
     dense = problems(read({**LLAMA, "intermediate_size": 14336 + 64}), Ranks(8), quantisation)
-    assert any(
-        "mlp.down_proj: a rank's slice of 1800 does not hold whole blocks" in reason for reason in dense
-    )
+    assert any("mlp.down_proj: a rank's slice of 1800 does not hold whole blocks" in reason for reason in dense)
     assert problems(read(QWEN3_MOE), Ranks(8), quantisation) == []
     narrow = problems(read({**QWEN3_MOE, "moe_intermediate_size": 640}), Ranks(8), quantisation)
     assert any("mlp.experts.up_proj: a rank's slice of 80" in reason for reason in narrow)

@@ -1,6 +1,7 @@
 """Laws that hold whatever the inputs: over strangers' numbers with hypothesis, and over everything shipped."""
 
 from decimal import Decimal
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_scaling_up_is_exact(value: int, factor: Decimal) -> None:
     assert scaled * 10**6 >= value * millionths > (scaled - 1) * 10**6
 
 
-@given(small, st.integers(1, 512).map(lambda half: 2 * half))
+@given(small, st.integers(1, 32).map(lambda n: 16 * n))
 def test_an_fp8_cache_is_half_of_a_bf16_one(heads: int, width: int) -> None:
     whole = kv_bytes_per_token(heads, width, width, "bfloat16")
     assert {2 * kv_bytes_per_token(heads, width, width, dtype) for dtype in FP8_DTYPES} == {whole}
@@ -140,6 +141,12 @@ def test_placement_never_bills_fewer_devices_than_are_used(replicas: int, each: 
     else:
         assert placement.billed_devices == placement.nodes * price.devices
         assert placement.split == (each > price.devices)
+
+
+@given(counts, st.integers(1, 16), st.decimals("0.01", 1000, places=4))
+def test_whole_instances_cost_their_price_each(nodes: int, devices: int, usd: Decimal) -> None:
+    price = Price(instance="node", devices=devices, usd_per_hour=usd)
+    assert device_month_usd(nodes * devices, price, Decimal(730)) == nodes * Fraction(usd) * 730
 
 
 @given(counts, prices, st.decimals(1, 744, places=2))
@@ -240,15 +247,16 @@ def test_pipeline_stages_partition_the_layers_and_the_bytes(model: str) -> None:
         assert split == weight_bytes(stack, whole, Ranks(), dtype, form) + 2 * sum(copied)
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if stack_of(name).layers[0].mixer.kv_heads == 4])
-def test_kv_cache_of_four_heads_is_not_divided_by_eight_ranks(model: str) -> None:
-    by_tp = {tp: attempt(model, "h100-sxm", {"parallelism.tp": tp}) for tp in (4, 8)}
-    four, eight = (found.kv_cache.bytes_per_token for found in by_tp.values() if isinstance(found, Report))
-    assert four == eight
-
-
-def test_some_shipped_models_have_four_kv_heads() -> None:
-    assert any(stack_of(name).layers[0].mixer.kv_heads == 4 for name in MODELS)
+def test_kv_cache_of_four_heads_is_not_divided_by_eight_ranks() -> None:
+    compared = 0
+    for model in MODELS:
+        if stack_of(model).layers[0].mixer.kv_heads != 4:
+            continue
+        four, eight = (attempt(model, "h100-sxm", {"parallelism.tp": tp}) for tp in (4, 8))
+        if isinstance(four, Report) and isinstance(eight, Report):
+            compared += 1
+            assert four.kv_cache.bytes_per_token == eight.kv_cache.bytes_per_token
+    assert compared
 
 
 @pytest.mark.parametrize("model", FEW_MODELS)

@@ -26,7 +26,7 @@ def _report(report: Report) -> str:
             *_bullets("Assumptions", report.assumptions),
             *_bullets(
                 "Arithmetic",
-                (f"`{d.path}`: {_plain(d.text)} *[{d.basis}]*" for d in report.derivations),
+                (f"{_code(d.path)}: {_plain(d.text)} *[{d.basis}]*" for d in report.derivations),
                 raw=True,
             ),
             *_bullets("Sources", map(source_line, report.sources)),
@@ -78,5 +78,11 @@ def _bullets(heading: str, lines: Iterable[str], *, raw: bool = False) -> list[s
 
 def _plain(text: str) -> str:
     """Text that Markdown and the HTML it may hold cannot take for their own."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("|", "\\|").replace("\n", " ").replace("*", "\\*").replace("_", "\\_").replace("[", "\\[")
+
+
+def _code(text: str) -> str:
+    """Text as a code span that it cannot end."""
+    text = text.replace("`", "'").replace("\n", " ")
+    return f"`{text}`"

@@ -275,7 +275,7 @@ def difference(old: Any, new: Any, unit: str) -> tuple[str, str]:
     change = new - old
     amount = show(change, unit)
     amount = amount if change < 0 else f"+{amount}"
-    percent = f"{float(change) / float(old):+.0%}".replace("%", " %") if old else ""
+    percent = f"{float(change) / float(old):+.0%}".replace("%", " %") if old > 0 else ""
     return amount, percent
 
 

@@ -1,0 +1,92 @@
+"""How long an estimate takes, beside the bare start of the libraries it is built on.
+
+    python -m tests.bench [--runs N] [--estimates N]
+
+Runs of both commands alternate, so that a busy machine slows both. Exits with 1 over the limits below.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+from planner import catalog
+from planner.inputs import Scenario
+from planner.origin import Origin
+from planner.plan import estimate
+from tests.scenarios import ROOT
+
+BASELINE = """
+import typer, pydantic, rich, yaml
+import rich.table
+class Model(pydantic.BaseModel):
+    x: int
+Model(x=1)
+"""
+FLAGS = ("--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
+GOAL_RATIO, MOST_RATIO = 2.0, 3.0
+MOST_MS = 1.0
+"""One estimate of a loaded scenario, in this process."""
+
+
+def load() -> Scenario:
+    """The scenario that the command line estimates."""
+    fields = {"model": FLAGS[1], "accelerator": FLAGS[3], "workload": FLAGS[5]}
+    return catalog.load_scenario(fields, Origin("bench"), {})
+
+
+def milliseconds(action: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = perf_counter()
+    action()
+    return 1000 * (perf_counter() - start)
+
+
+def command(*arguments: str) -> Callable[[], object]:
+    """A run of this Python in the checkout."""
+    whole = [sys.executable, *arguments]
+    return lambda: subprocess.run(whole, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def commands(runs: int) -> tuple[float, float]:
+    """(baseline, estimate): median wall time of each command [ms], after one run that warms the disk."""
+    pair = command("-c", BASELINE), command("-m", "planner", "estimate", *FLAGS)
+    times = [[milliseconds(action) for action in pair] for _ in range(runs + 1)][1:]
+    baseline, whole = zip(*times, strict=True)
+    return median(baseline), median(whole)
+
+
+def in_process(estimates: int) -> tuple[float, float]:
+    """(estimate alone, loading and estimate): median in this process [ms]."""
+    scenario = load()
+    estimate(scenario)
+    alone = median(milliseconds(lambda: estimate(scenario)) for _ in range(estimates))
+    loaded = median(milliseconds(lambda: estimate(load())) for _ in range(estimates))
+    return alone, loaded
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Time an estimate.")
+    parser.add_argument("--runs", type=int, default=15, help="runs of each command")
+    parser.add_argument("--estimates", type=int, default=300, help="estimates in this process")
+    asked = parser.parse_args(arguments)
+    baseline, whole = commands(asked.runs)
+    alone, loaded = in_process(asked.estimates)
+    ratio = whole / baseline
+    by_runs, by_estimates = f"ms, median of {asked.runs}", f"ms, median of {asked.estimates}"
+    for what, figure, note in (
+        ("python -c 'import typer, pydantic, rich, yaml'", baseline, by_runs),
+        (f"planner estimate {' '.join(FLAGS[1::2])}", whole, f"{by_runs}, alternating"),
+        ("ratio", ratio, f"goal {GOAL_RATIO:g}, limit {MOST_RATIO:g}"),
+        ("one estimate, scenario loaded", alone, f"{by_estimates}, limit {MOST_MS:g}"),
+        ("one estimate, files read and validated", loaded, by_estimates),
+    ):
+        print(f"{what:48}{figure:9.3f} {note}")
+    return 0 if ratio <= MOST_RATIO and alone <= MOST_MS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

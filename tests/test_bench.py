@@ -1,0 +1,17 @@
+"""The benchmark runs; machines vary, so no time is asserted here."""
+
+import pytest
+
+from tests import bench
+
+
+def test_it_prints_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--runs", "1", "--estimates", "1"]) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "python -c 'import typer, pydantic, rich, yaml'",
+        "planner estimate llama-3.1-8b h100-sxm chat",
+        "ratio",
+        "one estimate, scenario loaded",
+        "one estimate, files read and validated",
+    ]

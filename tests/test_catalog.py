@@ -1,0 +1,338 @@
+"""Names, paths, overrides and prices: what a scenario resolves to, and which files that opens."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner import catalog
+from planner.catalog import load_model, load_scenario, load_scenario_file
+from planner.documents import load_mapping, validate
+from planner.errors import InputError
+from planner.inputs import Price, PriceList, Scenario
+from planner.origin import Origin
+from planner.plan import estimate
+
+FLAGS = Origin("command line")
+NAMED = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "workload": "chat"}
+WORKLOAD = {"name": "w", "context_tokens": 1024, "concurrency": 4, "source": "test"}
+
+
+def load(fields: dict[str, Any] | None = None, overrides: dict[str, Any] | None = None) -> Scenario:
+    return load_scenario({**NAMED, **(fields or {})}, FLAGS, overrides or {})
+
+
+def refusal(fields: dict[str, Any] | None = None, overrides: dict[str, Any] | None = None) -> tuple[str, ...]:
+    with pytest.raises(InputError) as caught:
+        load(fields, overrides)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("kind", sorted(catalog.FOLDERS))
+def test_shipped_names_are_the_file_names_sorted(kind: str) -> None:
+    names = catalog.names(kind)
+    assert names == sorted(names)
+    assert names
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in catalog.FOLDERS if kind != "price" for name in catalog.names(kind)]
+)
+def test_every_shipped_file_is_valid_and_named_after_itself(kind: str, name: str) -> None:
+    path = catalog.bundled() / catalog.FOLDERS[kind] / f"{name}.yaml"
+    assert validate(catalog.KINDS[kind], load_mapping(path), Origin(str(path))).model_dump()["name"] == name
+
+
+@pytest.mark.parametrize("name", catalog.names("price"))
+def test_every_price_list_is_of_a_shipped_accelerator(name: str) -> None:
+    path = catalog.bundled() / catalog.FOLDERS["price"] / f"{name}.yaml"
+    listed = validate(PriceList, load_mapping(path), Origin(str(path)))
+    assert listed.accelerator == name
+    assert name in catalog.names("accelerator")
+    assert all(term in catalog.TERMS for row in listed.prices for term in row.usd_per_instance_hour)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("model", "qwen3-4", "model 'qwen3-4' is unknown: neither shipped nor a file; nearest known: qwen3-4b"),
+        ("model", "QWEN3-4B", "model 'QWEN3-4B' is unknown: neither shipped nor a file; nearest known: qwen3-4b"),
+        ("accelerator", "h100", "accelerator 'h100' is unknown: neither shipped nor a file; nearest known: h100-"),
+        ("workload", "chta", "workload 'chta' is unknown: neither shipped nor a file; nearest known: chat"),
+        ("engine", "vllm", "engine 'vllm' is unknown: neither shipped nor a file; nearest known: vllm-0."),
+        ("engine", "..", "..: is a directory; a file is needed"),
+        ("workload", "chat.yaml", "chat.yaml: cannot be read: No such file or directory"),
+        ("workload", "../workloads/chat", "../workloads/chat: cannot be read: No such file or directory"),
+        ("accelerator", "a" * 5000, "accelerator 'aaa"),
+        ("workload", 7, "command line: workload: a name, a path or a mapping is needed, not 7"),
+        ("model", None, "command line: model: a name, a path or a mapping is needed, not None"),
+        ("price", 2.5, "command line: price: a name, a path or a mapping is needed, not 2.5"),
+    ],
+)  # fmt: skip
+def test_an_unknown_input_gives_one_message(
+    kind: str, given: object, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (found,) = refusal({kind: given}, {"parallelism.tp": 1, f"{kind}.notes": "x"})
+    assert found.startswith(message)
+
+
+def test_what_is_missing_is_named_with_its_flag() -> None:
+    with pytest.raises(InputError) as caught:
+        load_scenario({}, FLAGS, {})
+    assert caught.value.problems == (
+        "command line: model: missing; name it there or with --model",
+        "command line: accelerator: missing; name it there or with --gpu",
+        "command line: workload: missing; name it there or with --workload",
+    )
+
+
+def test_all_inputs_report_their_problems_at_once() -> None:
+    found = refusal({"workload": {**WORKLOAD, "concurrency": 0}, "accelerator": "h100", "engine": "vllm"})
+    assert [problem.split(" ")[0] for problem in found] == ["accelerator", "engine", "command"]
+
+
+def test_paths_in_a_scenario_start_at_its_folder_and_flags_at_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, concurrency in (("there", 3), ("here", 5)):
+        (tmp_path / folder / "sub").mkdir(parents=True)
+        text = yaml.safe_dump({**WORKLOAD, "concurrency": concurrency})
+        (tmp_path / folder / "sub" / "w.yaml").write_text(text)
+    scenario = tmp_path / "there" / "s.yaml"
+    scenario.write_text(yaml.safe_dump({**NAMED, "workload": "sub/w.yaml"}))
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_scenario_file(scenario, {}).workload.concurrency == 3
+    assert load_scenario_file(scenario, {"workload": "sub/w.yaml"}).workload.concurrency == 5
+    assert load_scenario_file(Path("../there/s.yaml"), {}).workload.concurrency == 3
+
+
+def test_a_shipped_name_wins_over_a_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("chat", "mine"):
+        (tmp_path / name).write_text(yaml.safe_dump(WORKLOAD))
+    assert load({"workload": "chat"}).workload.name == "chat"
+    assert load({"workload": "mine"}).workload.name == "w"
+    assert load({"workload": "./chat"}).workload.name == "w"
+
+
+def test_models_by_vendor_config_are_named_after_their_folder(tmp_path: Path) -> None:
+    config = load_model("llama-3.1-8b").config
+    folder = tmp_path / "My-Llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(config))
+    for ref, name in ((folder / "config.json", "My-Llama"), (folder, "My-Llama"), (tmp_path / "other.yaml", "other")):
+        model = load_model(str(ref))
+        assert (model.name, model.config, model.weights) == (name, config, None)
+    (tmp_path / "neither.yaml").write_text("a: 1")
+    with pytest.raises(InputError, match="has neither a config field"):
+        load_model(str(tmp_path / "neither.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "found"),
+    [
+        ("context_tokens", 4096, lambda s: s.context_tokens),
+        ("workload.concurrency", 7, lambda s: s.workload.concurrency),
+        ("workload.input_tokens.mean", 900, lambda s: s.workload.input_tokens.mean),
+        ("spares.fraction", Decimal("0.1"), lambda s: s.spares.fraction),
+        ("parallelism.tp", 2, lambda s: s.parallelism.tp),
+        ("memory.weights_gib", Decimal(3), lambda s: s.memory.weights_gib),
+        ("model.config.rope_scaling", {"rope_type": "yarn"}, lambda s: s.model.config["rope_scaling"]),
+        ("model.config.rope_scaling.factor", 4, lambda s: s.model.config["rope_scaling"]["factor"]),
+        ("model.config.new.nested.field", 1, lambda s: s.model.config["new"]["nested"]["field"]),
+        ("model.config.rope_scaling", None, lambda s: s.model.config["rope_scaling"]),
+        ("model.notes", "mine", lambda s: s.model.notes),
+        ("accelerator.memory_mib", 10**5, lambda s: s.accelerator.memory_mib),
+        ("engine.null_blocks", 0, lambda s: s.engine.null_blocks),
+        ("price.usd_per_hour", Decimal(2), lambda s: s.price.usd_per_hour),
+    ],
+)  # fmt: skip
+def test_an_override_lands_on_its_field(path: str, value: object, found: Any) -> None:
+    assert found(load(overrides={path: value})) == value
+
+
+def test_overrides_leave_the_fields_given_as_they_were() -> None:
+    fields: dict[str, Any] = {**NAMED, "workload": {**WORKLOAD}, "spares": {"fraction": 0}}
+    before = yaml.safe_dump(fields)
+    overrides = {"workload.concurrency": 9, "spares.fraction": 1, "engine": "vllm-0.19"}
+    changed = load_scenario(fields, FLAGS, overrides)
+    assert (changed.workload.concurrency, str(changed.spares.fraction), changed.engine.name) == (9, "1", "vllm-0.19")
+    assert yaml.safe_dump(fields) == before
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "--set : a path of field names is needed"),
+        ("x..y", "--set x..y: a path of field names is needed"),
+        ("workload.", "--set workload.: a path of field names is needed"),
+        ("model.origin", "--set model.origin: a path of field names is needed"),
+        ("model.origin.file", "--set model.origin.file: a path of field names is needed"),
+        ("model.config.hidden_size.x", "--set model.config.hidden_size.x: config.hidden_size is not a mapping here"),
+        ("nonsense", "command line: nonsense: is not a field that planner knows here"),
+        ("workload.nonsense", "command line: workload.nonsense: is not a field that planner knows here"),
+        ("spares.nonsense", "command line: spares.nonsense: is not a field that planner knows here"),
+    ],
+)
+def test_a_wrong_path_to_set_is_refused(path: str, message: str) -> None:
+    assert refusal(overrides={path: 1})[0].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("workload.concurrency", 0),
+        ("parallelism.tp", "two"),
+        ("price", {"usd_per_hour": -1}),
+        ("model.name", ""),
+        ("accelerator.memory_mib", 1.5),
+    ],
+)
+def test_a_wrong_value_to_set_is_not_blamed_on_the_file(tmp_path: Path, path: str, value: object) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump({**NAMED, "workload": WORKLOAD, "parallelism": {"tp": 1}}))
+    with pytest.raises(InputError) as caught:
+        load_scenario_file(file, {path: value})
+    (found,) = caught.value.problems
+    assert found.startswith(f"command line: {path}")
+
+
+def test_a_wrong_config_value_to_set_is_not_blamed_on_the_file() -> None:
+    with pytest.raises(InputError) as caught:
+        estimate(load(overrides={"model.config.vocab_size": "x", "model.config.rope_scaling.rope_type": 1}))
+    assert caught.value.problems == (
+        "command line: model.config.vocab_size: an integer is needed, not 'x'",
+        "command line: model.config.rope_scaling.rope_type: 1 is not accepted; accepted: a string",
+    )
+
+
+def test_what_nobody_gave_is_listed_as_assumed() -> None:
+    assert load().assumed == ("engine", "price", "spares", "hours_per_month")
+    given = {"engine": "vllm-0.19", "price": {"usd_per_hour": 1}, "spares": {"replicas": 1}, "hours_per_month": 720}
+    assert load(given).assumed == ()
+    assert load().engine.name == catalog.DEFAULT_ENGINE
+
+
+# Prices
+
+
+ROWS = [
+    {"provider": "a", "instance": "one", "devices": 1, "as_of": "2026-01-01", "terms": {"on_demand": 3, "spot": 1}},
+    {"provider": "b", "instance": "eight", "devices": 8, "as_of": "2026-01-01", "terms": {"on_demand": 32}},
+    {"provider": "c", "instance": "stale", "devices": 8, "as_of": None, "terms": {"on_demand": 8}},
+    {"provider": "d", "instance": "reserved", "devices": 8, "as_of": "2026-01-01", "terms": {"reserved_1y": 8}},
+    {"provider": "e", "instance": "eight/x", "devices": 8, "as_of": "2026-01-01", "terms": {"on_demand": 32}},
+]
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A price list of our own, and nothing else shipped but what the scenario names."""
+    rows = [
+        {"usd_per_instance_hour": row["terms"], "source": "test", **{k: v for k, v in row.items() if k != "terms"}}
+        for row in ROWS
+    ]
+    for kind, folder in catalog.FOLDERS.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for name in (*NAMED.values(), catalog.DEFAULT_ENGINE, "h100-pcie"):
+            source = catalog.bundled() / folder / f"{name}.yaml"
+            if kind != "price" and source.exists():
+                (tmp_path / folder / source.name).write_bytes(source.read_bytes())
+    prices = {"accelerator": "h100-sxm", "currency": "USD", "prices": rows}
+    (tmp_path / catalog.FOLDERS["price"] / "h100-sxm.yaml").write_text(yaml.safe_dump(prices))
+    monkeypatch.setattr(catalog, "bundled", lambda: tmp_path)
+
+
+def sold(price: Price) -> tuple[str | None, str | None, str, Decimal]:
+    return price.provider, price.instance, price.term, price.usd_per_hour
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("wanted", "tp", "expected"),
+    [
+        (None, 1, ("a", "one", "on_demand", 3)),
+        (None, 2, ("b", "eight", "on_demand", 32)),
+        (None, 8, ("b", "eight", "on_demand", 32)),
+        ("a/one", 8, ("a", "one", "on_demand", 3)),
+        ("a/one/spot", 1, ("a", "one", "spot", 1)),
+        ("c/stale", 1, ("c", "stale", "on_demand", 8)),
+        ("d/reserved/reserved_1y", 1, ("d", "reserved", "reserved_1y", 8)),
+        ("e/eight/x", 1, ("e", "eight/x", "on_demand", 32)),
+        ("e/eight/x/on_demand", 1, ("e", "eight/x", "on_demand", 32)),
+        ({"usd_per_hour": "2.5"}, 16, (None, None, "given", Decimal("2.5"))),
+    ],
+)
+def test_which_price_is_taken(wanted: object, tp: int, expected: tuple[object, ...]) -> None:
+    fields = {"price": wanted} if wanted else {}
+    assert sold(load({**fields, "parallelism": {"tp": tp}}).price) == expected
+    assert sold(load(fields, {"parallelism.tp": tp}).price) == expected
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("wanted", "tp", "message"),
+    [
+        (None, 16, "no dated on-demand price of h100-sxm is listed on an instance of at least tp 16 devices"),
+        ("a/two", 1, "price 'a/two' is not listed for h100-sxm; nearest known: a/one"),
+        ("a", 1, "price 'a' is not listed for h100-sxm"),
+        ("a/one/weekly", 1, "price 'a/one/weekly' is not listed for h100-sxm; nearest known: a/one"),
+        ("a/one/reserved_3y", 1, "price 'a/one/reserved_3y': no reserved_3y price is listed; listed: on_demand, spot"),
+        ("d/reserved", 1, "price 'd/reserved': no on_demand price is listed; listed: reserved_1y"),
+    ],
+)
+def test_a_price_that_is_not_listed_is_refused(wanted: str | None, tp: int, message: str) -> None:
+    found = refusal({"price": wanted} if wanted else {}, {"parallelism.tp": tp})
+    assert len(found) == 1
+    assert found[0].startswith(message)
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize("name", ["h100-pcie", "../prices/h100-sxm", "x" * 200])
+def test_an_accelerator_without_a_price_list_is_not_free(name: str) -> None:
+    shipped = load_mapping(catalog.bundled() / "profiles/accelerators/h100-pcie.yaml")
+    (found,) = refusal({"accelerator": {**shipped, "name": name}})
+    assert found.startswith(f"accelerator {name} has no listed price, and an unpriced device is not free")
+
+
+# Files
+
+
+@contextmanager
+def opened_files() -> Iterator[list[Path]]:
+    """The data files that are opened meanwhile; an audit hook sees every open and cannot be removed, hence the flag."""
+    found: list[Path] = []
+    watching = [True]
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if watching and event == "open" and str(arguments[0]).endswith((".yaml", ".json", ".safetensors")):
+            found.append(Path(arguments[0]))
+
+    sys.addaudithook(hook)
+    try:
+        yield found
+    finally:
+        watching.clear()
+
+
+def test_an_estimate_opens_only_what_it_names() -> None:
+    with opened_files() as found:
+        estimate(load())
+    assert sorted(str(path.relative_to(catalog.bundled())) for path in found) == [
+        "model_configs/llama-3.1-8b.yaml",
+        "profiles/accelerators/h100-sxm.yaml",
+        "profiles/engines/vllm-0.33.yaml",
+        "profiles/prices/h100-sxm.yaml",
+        "profiles/workloads/chat.yaml",
+    ]
+    with opened_files() as found:
+        estimate(load({"price": {"usd_per_hour": 1}, "workload": WORKLOAD}))
+    assert len(found) == 3

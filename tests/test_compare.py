@@ -1,0 +1,108 @@
+"""What changed between two reports, by how much and why."""
+
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from planner.compare import changed, compare
+from planner.plan import estimate
+from planner.render.tables import ROWS, value
+from planner.report import Change, Report
+from planner.units import GIB
+from tests.scenarios import example, report
+
+TIGHT = {"context_tokens": 65_536, "engine_options.kv_cache_bytes": 4 * GIB}
+REPORTS: dict[str, Report] = {
+    "16k": estimate(example("16k")),
+    "32k": estimate(example("32k")),
+    "vllm": report("llama-3.1-8b", overrides={"parallelism.tp": 2, "workload.requests_per_month": 1000}),
+    "no room": report("llama-3.1-8b", overrides=TIGHT),
+    "too big": report("llama-3.1-70b"),
+}
+
+
+def with_lines(*lines: tuple[str, int]) -> Report:
+    """The 16K example with other monthly lines."""
+    return estimate(example("16k", {"other_monthly": [{"name": name, "usd": usd} for name, usd in lines]}))
+
+
+def lines_that_moved(old: Report, new: Report) -> dict[str, Change]:
+    return {change.label: change for change in changed(old, new) if change.path == "cost.lines"}
+
+
+@pytest.mark.parametrize(("one", "other"), list(permutations(REPORTS, 2)))
+def test_exactly_the_rows_that_differ_are_listed_and_backwards_is_the_mirror(one: str, other: str) -> None:
+    old, new = REPORTS[one], REPORTS[other]
+    forward, back = changed(old, new), changed(new, old)
+    rows = [row.path for row in ROWS if value(old, row.path) != value(new, row.path)]
+    assert [change.path for change in forward if change.path != "cost.lines"] == rows
+    mirrored = {(c.path, c.label): (c.new, c.old) for c in back}
+    assert {(c.path, c.label): (c.old, c.new) for c in forward} == mirrored
+    signs = {(c.path, c.label): c.sign for c in back}
+    assert all(signs[c.path, c.label] == {"+": "-", "-": "+", "~": "~"}[c.sign] for c in forward)
+    assert all(change.why and change.old != change.new for change in forward)
+
+
+@pytest.mark.parametrize("name", list(REPORTS))
+def test_a_report_does_not_differ_from_itself(name: str) -> None:
+    comparison = compare([REPORTS[name], REPORTS[name]])
+    assert comparison.changes == ()
+    same = "the same fleet and cost" if REPORTS[name].fits else "the second does not fit"
+    assert comparison.verdict.startswith(same)
+
+
+def test_reasons_name_what_moved() -> None:
+    why = {change.path: change.why for change in changed(REPORTS["16k"], REPORTS["32k"])}
+    assert why["scenario.context_tokens"] == "given"
+    assert why["kv_cache.bytes_per_request"] == "context x2.00"
+    assert why["capacity.requests_per_replica"] == "blocks per request x2.00"
+    assert why["fleet.active_replicas"] == "slots per replica /2.00"
+    assert why["fleet.devices"] == "active replicas x2.00; spare replicas x2.00"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("16k", "32k", "+$10,800.00 a month (+72 %), +6 devices; binds now: kv_memory"),
+        ("32k", "16k", "$-10,800.00 a month"),
+        ("16k", "too big", "the second does not fit: the model does not fit"),
+        ("no room", "vllm", "the first does not fit, the second does; binds now: "),
+    ],
+)
+def test_verdicts(old: str, new: str, verdict: str) -> None:
+    expected = verdict.replace("$-", "-$")
+    assert compare([REPORTS[old], REPORTS[new]]).verdict.startswith(expected)
+
+
+def test_monthly_lines_come_go_and_move() -> None:
+    old, new = with_lines(("support", 100), ("audit", 50)), with_lines(("support", 150), ("traffic", 20))
+    moved = lines_that_moved(old, new)
+    assert {label: (c.sign, c.old, c.new) for label, c in moved.items()} == {
+        "support": ("~", "$100.00", "$150.00"),
+        "audit": ("-", "$50.00", "-"),
+        "traffic": ("+", "-", "$20.00"),
+    }
+    assert (moved["support"].difference, moved["support"].percent) == ("+$50.00", "+50 %")
+
+
+def test_monthly_lines_of_one_name_are_one_amount() -> None:
+    old, new = with_lines(("support", 100), ("support", 50)), with_lines(("support", 110), ("support", 50))
+    assert (lines_that_moved(old, new)["support"].old, lines_that_moved(old, new)["support"].new) == (
+        "$150.00",
+        "$160.00",
+    )
+
+
+def test_a_negative_budget_has_no_percentage_and_no_factor() -> None:
+    negative: dict[str, Any] = {c.path: c for c in changed(REPORTS["too big"], REPORTS["vllm"])}
+    assert REPORTS["too big"].memory.kv_budget_bytes < 0
+    assert negative["memory.kv_budget_bytes"].percent == ""
+    assert negative["capacity.num_blocks"].why.startswith("KV budget -")
+    assert " -> " in negative["capacity.num_blocks"].why
+
+
+def test_three_reports_stand_side_by_side_without_changes() -> None:
+    comparison = compare([REPORTS["16k"], REPORTS["32k"], REPORTS["vllm"]])
+    assert len(comparison.reports) == 3
+    assert comparison.changes == ()
