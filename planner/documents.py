@@ -185,7 +185,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 def _number(_: yaml.CSafeLoader, node: yaml.ScalarNode) -> float | int:
-    text = node.value
+    text: str = node.value
     return float(text) if re.search(r"[.eE]", text) else int(text)
 
 

@@ -156,6 +156,10 @@ class Engine(Input):
     """KV cache dtypes that it accepts."""
     gpu_memory_utilization: Share | None = None
     """Share of device memory that it takes by default; absent: memory terms must be given."""
+    steps_in_flight: Count = 1
+    """Engine steps whose tokens can be in flight at once: 2 with asynchronous scheduling."""
+    refuses: dict[str, Printable] = {}
+    """Model types that this version does not serve, and why."""
     scheduler: tuple[SchedulerDefaults, ...] = ()
     """By device memory, largest first; the first row that applies counts."""
     workspace: Workspace | None = None
@@ -307,6 +311,8 @@ class EngineOptions(Input):
     """Dtype the model is served in."""
     quantization: Printable | None = None
     """Weight quantisation applied while loading."""
+    prefix_caching: Annotated[bool, Field(strict=True)] = True
+    """Whether the engine keeps blocks for later requests with the same prefix."""
     kv_cache_bytes: Count | None = None
     """KV cache bytes per rank; replaces the computed pool."""
 

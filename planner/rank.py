@@ -1,10 +1,14 @@
 """One rank of a deployment: its memory lines and its block pool, and which rank governs."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from planner import kv_cache
+from planner.blocks import Layer
+from planner.cache_groups import Group, group_layers
+from planner.cache_specs import CacheRules, layer_specs
 from planner.deployment import Deployment
 from planner.memory import RankMemory, Term, activation_bytes, non_torch_bytes
+from planner.pool import BlockPool, PlainPool, Pool
 from planner.sharding import Stage, stages
 from planner.units import gib_to_bytes, scale_up
 from planner.weights import loaded_bytes, rank_bytes
@@ -16,23 +20,37 @@ class Rank:
 
     stage: int
     memory: RankMemory
-    pool: kv_cache.Pool
+    pool: Pool
 
 
 def governing_rank(deployment: Deployment) -> Rank:
     """The pipeline stage that holds the fewest requests of the full context; the first of equals."""
     context = deployment.scenario.context
-    ranks = [_rank(deployment, stage) for stage in stages(deployment.stack, deployment.ranks.pp)]
+    every = stages(deployment.stack, deployment.ranks.pp)
+    ranks = [_rank(deployment, stage) for stage in every if any(layer.mixers for layer in stage.layers)]
     return min(ranks, key=lambda r: (r.pool.requests(context), r.pool.num_blocks, r.memory.kv_budget.bytes))
 
 
 def _rank(deployment: Deployment, stage: Stage) -> Rank:
     memory = rank_memory(deployment, stage)
-    groups = kv_cache.groups(
-        stage.layers, deployment.ranks.tp, deployment.dtype, deployment.kv_dtype, deployment.block_tokens
-    )
-    pool = kv_cache.Pool(groups, memory.kv_budget.bytes, deployment.scenario.engine.null_blocks)
-    return Rank(stage.index, memory, pool)
+    return Rank(stage.index, memory, make_pool(deployment, stage, memory.kv_budget.bytes))
+
+
+def make_pool(deployment: Deployment, stage: Stage, kv_bytes: int) -> Pool:
+    """The pool that the engine makes of a rank's KV bytes."""
+    groups = stage_groups(stage.layers, deployment.rules)
+    if deployment.rules.one_pool:
+        return BlockPool(groups, kv_bytes, deployment.scenario.engine.null_blocks, deployment.flight)
+    return PlainPool(groups, kv_bytes, deployment.flight)
+
+
+@lru_cache(maxsize=256)
+def stage_groups(layers: tuple[Layer, ...], rules: CacheRules) -> tuple[Group, ...]:
+    """The cache groups of a stage's layers."""
+    counts = layer_specs(layers, rules)
+    if rules.one_pool:
+        return group_layers(counts)
+    return tuple(Group(spec, count, count * spec.page_bytes) for spec, count in counts.items())
 
 
 def rank_memory(deployment: Deployment, stage: Stage) -> RankMemory:

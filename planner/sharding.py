@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.blocks import EXPERT_SPLITS, Layer, Split, Stack, Tensor, runs
+from planner.blocks import Layer, Stack, runs
 from planner.quantisation import SMALLEST_BLOCK, Quantisation
+from planner.tensors import EXPERT_SPLITS, Split, Tensor
 from planner.units import DTYPE_BYTES, ceil_div, round_up
 
 VOCAB_PADDING = 64
@@ -45,6 +46,8 @@ class Stage:
         ends: list[Tensor] = []
         if self.first:
             ends.extend(stack.embedding.input_tensors())
+            for tower in stack.towers:
+                yield from tower.weights
         if self.last:
             ends.extend(stack.embedding.output_tensors())
             if not self.first:

@@ -1,6 +1,8 @@
 """Readings that many families share; each has one home here."""
 
-from planner.blocks import PROJECTIONS, Embedding, FullAttention, Mlp, Tensor, norm
+from planner.blocks import Embedding, Mlp
+from planner.mixers import PROJECTIONS, Attention
+from planner.tensors import Tensor, norm
 from planner.vendor_config import VendorConfig
 
 MOST_LAYERS = 4096
@@ -98,7 +100,7 @@ def full_attention(
     default_head_dim: int | None = None,
     norms: tuple[Tensor, ...] = (),
     names: tuple[str, str, str, str] = PROJECTIONS,
-) -> FullAttention:
+) -> Attention:
     """GQA as llama-like configs write it.
 
     per_head_norm: adds a query and a key norm of one head's width
@@ -110,7 +112,7 @@ def full_attention(
     width = head_width(config, hidden, heads, default_head_dim)
     if per_head_norm:
         norms = (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", width))
-    return FullAttention(
+    return Attention(
         hidden,
         heads,
         kv_heads or kv_head_count(config, heads, default_kv_heads),

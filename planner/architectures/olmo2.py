@@ -1,7 +1,8 @@
 """OLMo 2 (transformers, models/olmo2/modeling_olmo2.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, norm
+from planner.blocks import Layer, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("olmo2",)
