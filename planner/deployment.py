@@ -151,7 +151,7 @@ def _context_problems(scenario: Scenario, stack: Stack) -> list[str]:
     if scenario.context > stack.max_positions:
         found.append(
             f"context_tokens: {scenario.context:,} is over the {stack.max_positions:,} positions that "
-            f"{scenario.model.name} allows ({scenario.model.origin.at(stack.max_positions_field)})"
+            f"{scenario.model.name} allows ({scenario.model.origin.at(*stack.max_positions_field.split('.'))})"
         )
     mean = scenario.workload.mean_tokens
     if mean is not None and mean > scenario.context:

@@ -43,7 +43,8 @@ def positions(config: VendorConfig, *names: str, default: int | None = None) -> 
     """(longest context, the field that says so), rope scaling counted."""
     names = names or ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
     field = next((name for name in names if config.has(name)), names[0])
-    return _scaled_positions(config, config.integer(*names, default=default), field)
+    positions, field = _scaled_positions(config, config.integer(*names, default=default), field)
+    return positions, ".".join((*config.nesting, field))
 
 
 def _scaled_positions(config: VendorConfig, given: int, field: str) -> tuple[int, str]:
