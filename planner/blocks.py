@@ -51,10 +51,17 @@ class Moe:
     router_dtype: str | None = None
     """Set when the engine keeps the router in this dtype."""
     name: str = "mlp"
+    latent: int | None = None
+    """Width in which the routed experts work, between a projection down and one up; None: the hidden width."""
+    latent_weights: tuple[Tensor, ...] = ()
+    """Those projections, and the norm between them."""
+    least_per_rank: int = 0
+    """The engine pads a rank's slice of each expert to this width at least."""
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Weights of the router, all experts and the shared expert."""
-        return (*self._router(), *self._experts(), *(self.shared.tensors() if self.shared else ()))
+        """Weights of the router, all experts, the shared expert and what leads into a latent width."""
+        shared = self.shared.tensors() if self.shared else ()
+        return (*self._router(), *self._experts(), *shared, *self.latent_weights)
 
     def _router(self) -> Iterator[Tensor]:
         yield Tensor(f"{self.name}.gate", self.experts, self.hidden, dtype=self.router_dtype)
@@ -64,9 +71,9 @@ class Moe:
             yield Tensor(f"{self.name}.shared_expert_gate", 1, self.hidden)
 
     def _experts(self) -> Iterator[Tensor]:
-        ups = ("gate_proj", "up_proj") if self.gated else ("up_proj",)
-        shapes = [(up, self.intermediate, self.hidden, Split.EXPERT_OUTPUT) for up in ups]
-        shapes.append(("down_proj", self.hidden, self.intermediate, Split.EXPERT_INPUT))
+        ups, width = ("gate_proj", "up_proj") if self.gated else ("up_proj",), self.latent or self.hidden
+        shapes = [(up, self.intermediate, width, Split.EXPERT_OUTPUT) for up in ups]
+        shapes.append(("down_proj", width, self.intermediate, Split.EXPERT_INPUT))
         for role, rows, cols, split in shapes:
             yield Tensor(
                 f"{self.name}.experts.{role}",
@@ -76,6 +83,7 @@ class Moe:
                 copies=self.experts,
                 active_copies=self.top_k,
                 quantisable=True,
+                least_per_rank=self.least_per_rank,
             )
 
 
@@ -118,6 +126,8 @@ class Embedding:
     final: tuple[Tensor, ...] = ()
     """The final norm: with the last layers."""
     name: str = "model.embed_tokens"
+    split: Split = Split.VOCAB
+    """REPLICATED where the engine keeps the whole table, unpadded, on every rank."""
 
     def input_tensors(self) -> tuple[Tensor, ...]:
         """What the first pipeline stage holds."""
@@ -134,7 +144,7 @@ class Embedding:
         return (self._table(self.name),) if self.tied else ()
 
     def _table(self, name: str) -> Tensor:
-        return Tensor(name, self.vocab, self.hidden, Split.VOCAB)
+        return Tensor(name, self.vocab, self.hidden, self.split, quantisable=name == "lm_head")
 
 
 @dataclass(frozen=True, slots=True)

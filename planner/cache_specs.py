@@ -40,6 +40,8 @@ class CacheRules:
     prefix_caching: bool
     max_positions: int
     """The model's longest context: the block of a model of state layers only."""
+    windows: bool
+    """Windowed layers keep their window only; False: the engine keeps their full length."""
     one_pool: bool
     """vLLM: all kinds share block ids, so states enlarge the blocks; False: each kind has memory of its own."""
 
@@ -169,7 +171,7 @@ def _attention_specs(mixer: Attention, rules: CacheRules, block: int) -> Iterato
         yield CacheSpec(Kind.MLA, block, block * mixer.index_key_dim * DTYPE_BYTES[rules.model_dtype])
     if mixer.cross:
         yield CacheSpec(Kind.CROSS, block, page, mixer.cross_tokens)
-    elif mixer.window is not None:
+    elif mixer.window is not None and rules.windows:
         yield CacheSpec(Kind.WINDOW, block, page, mixer.window)
     elif mixer.chunk is not None:
         yield CacheSpec(Kind.CHUNK, block, page, mixer.chunk)

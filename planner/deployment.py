@@ -71,9 +71,7 @@ def deploy(scenario: Scenario) -> Deployment:
     if found:
         raise InputError(*found)
     device = device_memory(scenario.accelerator, scenario.memory)
-    defaults = scheduler_defaults(scenario.engine, scenario.accelerator, device.bytes)
-    batched = options.max_num_batched_tokens or (defaults.max_num_batched_tokens if defaults else None)
-    batched = max(batched, stack.least_batched_tokens) if batched else None
+    batched, sequences = _scheduler_limits(scenario, stack, device.bytes)
     return Deployment(
         scenario=scenario,
         stack=stack,
@@ -86,9 +84,30 @@ def deploy(scenario: Scenario) -> Deployment:
         block_tokens=scheduler_block(mixers, rules),
         device=device,
         max_num_batched_tokens=batched,
-        max_num_seqs=options.max_num_seqs or (defaults.max_num_seqs if defaults else None),
+        max_num_seqs=sequences,
         notes=notes,
     )
+
+
+def _scheduler_limits(scenario: Scenario, stack: Stack, device_bytes: int) -> tuple[int | None, int | None]:
+    """(max_num_batched_tokens, max_num_seqs): as asked for, else the engine's defaults on this device.
+
+    source: vLLM 0.33, engine/arg_utils.py
+    """
+    options = scenario.engine_options
+    batched, sequences = options.max_num_batched_tokens, options.max_num_seqs
+    defaults = scheduler_defaults(scenario.engine, scenario.accelerator, device_bytes)
+    if defaults is None:
+        return batched, sequences
+    if batched is None:
+        batched = max(defaults.max_num_batched_tokens, stack.least_batched_tokens)
+    if sequences is None:
+        sequences = min(defaults.max_num_seqs, batched)
+    if batched < sequences:
+        raise InputError(
+            f"engine_options.max_num_batched_tokens: {batched:,} must be at least max_num_seqs, {sequences:,}"
+        )
+    return batched, sequences
 
 
 def _cache_rules(scenario: Scenario, stack: Stack, dtype: str) -> tuple[CacheRules, str]:
@@ -107,18 +126,22 @@ def _cache_rules(scenario: Scenario, stack: Stack, dtype: str) -> tuple[CacheRul
         block_tokens=asked.block_tokens,
         prefix_caching=scenario.engine_options.prefix_caching and engine.kind == "vllm",
         max_positions=stack.max_positions,
+        windows=model.config.get("model_type")
+        not in (engine.token_pools.windows_as_full if engine.token_pools else ()),
         one_pool=engine.kind == "vllm",
     )
     return rules, reason
 
 
 def _refusals(scenario: Scenario) -> list[str]:
-    """Why this engine version does not serve this model at all."""
-    model_type = scenario.model.config.get("model_type", "")
-    reason = scenario.engine.refuses.get(model_type)
-    if reason is None:
-        return []
-    return [f"engine {scenario.engine.name} does not serve {model_type}: {reason}; engine generic plans it by formula"]
+    """Why this engine version does not serve this model at all, by its model_type or architecture."""
+    config, engine = scenario.model.config, scenario.engine
+    architectures = config.get("architectures")
+    names = [config.get("model_type"), *(architectures if isinstance(architectures, list) else ())]
+    for name in names:
+        if isinstance(name, str) and name in engine.refuses:
+            return [f"engine {engine.name} does not serve {name}: {engine.refuses[name]}; engine generic plans it"]
+    return []
 
 
 def _quantisation(scenario: Scenario) -> tuple[Quantisation | None, bool, tuple[str, ...]]:

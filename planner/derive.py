@@ -9,14 +9,13 @@ from planner.inputs import Scenario
 from planner.kv_cache import CacheSpec, Flight, Kind, head_bytes, rank_kv_heads
 from planner.memory import RankMemory
 from planner.mixers import Attention, CompressedAttention, LatentAttention, Mixer, State
-from planner.pool import Pool
+from planner.rank import Rank
 from planner.report import Capacity, Cost, Derivation, Fleet, KvCache, PrefixReuse, Source
 
 
 def derivations(
     deployment: Deployment,
-    memory: RankMemory,
-    pool: Pool,
+    rank: Rank,
     cache: KvCache,
     capacity: Capacity,
     fleet: Fleet | None,
@@ -26,8 +25,8 @@ def derivations(
     """One line for each number of the report."""
     lines = [
         *_model(deployment),
-        *_memory(memory),
-        *_cache(deployment, pool, cache),
+        *_memory(rank.memory),
+        *_cache(deployment, rank, cache),
         *_capacity(deployment, cache, capacity),
     ]
     if fleet and cost:
@@ -92,10 +91,11 @@ def _memory(memory: RankMemory) -> Iterator[Derivation]:
     yield _line("memory.kv_budget_bytes", text, budget.basis)
 
 
-def _cache(deployment: Deployment, pool: Pool, cache: KvCache) -> Iterator[Derivation]:
+def _cache(deployment: Deployment, rank: Rank, cache: KvCache) -> Iterator[Derivation]:
+    pool = rank.pool
     context, block = deployment.scenario.context, cache.block_tokens
     source = deployment.scenario.engine.source
-    text = f"{_per_token(deployment, cache)} = {cache.bytes_per_token:,} B per token"
+    text = f"{_per_token(deployment, rank, cache)} = {cache.bytes_per_token:,} B per token"
     yield _line("kv_cache.bytes_per_token", text, "computed", "Ainslie et al. 2023, arXiv:2305.13245")
     if cache.state_bytes_per_request:
         parts = [f"{g.layers} x {g.spec.state_bytes:,} B" for g in pool.groups if g.spec.state_bytes]
@@ -135,15 +135,15 @@ def _reserved(spec: CacheSpec, context: int, flight: Flight, blocks: int) -> str
     return f"{blocks:,} [{spec.kind.value}: {rule}]"
 
 
-def _per_token(deployment: Deployment, cache: KvCache) -> str:
+def _per_token(deployment: Deployment, rank: Rank, cache: KvCache) -> str:
     """2 x 32 layers x 8 KV heads x 128 x 2 B, one such product per shape of attention that grows with the context."""
     counts: dict[Mixer, int] = {}
-    for count, layer in runs(deployment.stack.layers):
+    for count, layer in runs(rank.stage.layers):
         for mixer in layer.mixers:
             counts[mixer] = counts.get(mixer, 0) + count
     products = [_product(mixer, count, deployment.rules) for mixer, count in counts.items() if _grows(mixer)]
     shared = " (a block id costs as much as the fullest group's block)" if len(cache.groups) > 1 else ""
-    stage = f", the governing stage of {deployment.ranks.pp}" if deployment.ranks.pp > 1 else ""
+    stage = f" in the governing stage of {deployment.ranks.pp}" if deployment.ranks.pp > 1 else ""
     return (" + ".join(products) or "no layer's cache grows") + shared + stage
 
 

@@ -45,11 +45,21 @@ class Attention:
     """The vendor's module paths, for matching the modules that a quantised checkpoint leaves alone."""
     key_bias: bool | None = None
     """Bias of the key projection where it differs from the others (Whisper has none)."""
+    query_gate: bool = False
+    """The query projection also gives a gate for each number of the output (Qwen3-Next)."""
+    projections: bool = True
+    """False where `norms` lists all of its weights, projections too (Zamba2)."""
+    weights: tuple[Tensor, ...] = ()
+    """All weights of the layer, for families that make queries, keys and values in another way."""
     projects_kv: bool = True
     """False where the layer has no key and value projections of its own."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Weights of the projections and what is beside them."""
+        if self.weights:
+            return self.weights
+        if not self.projections:
+            return self.norms
         query, key, value, output = self.names
         heads, kv = self.query_heads, self.kv_heads
         key_bias = self.bias if self.key_bias is None else self.key_bias
@@ -61,8 +71,9 @@ class Attention:
             if self.projects_kv
             else ()
         )
+        query_rows = heads * self.key_dim * (2 if self.query_gate else 1)
         return (
-            *linear(query, heads * self.key_dim, self.hidden, Split.OUTPUT, bias=self.bias, units=heads),
+            *linear(query, query_rows, self.hidden, Split.OUTPUT, bias=self.bias, units=heads),
             *projections,
             *linear(output, self.hidden, heads * self.value_dim, Split.INPUT, bias=self.output_bias, units=heads),
             *self.norms,
@@ -137,9 +148,10 @@ class LatentAttention:
         heads, dim = self.indexer.heads, self.indexer.dim
         return (
             *linear("self_attn.indexer.wq_b", heads * dim, self.query_rank or self.hidden, Split.REPLICATED),
-            *linear("self_attn.indexer.wk", dim, self.hidden, Split.REPLICATED),
-            *norm("self_attn.indexer.k_norm", dim, bias=True),
+            # The engine joins these two into one matrix in the model's dtype, and keeps the norm in float32.
+            Tensor("self_attn.indexer.wk", dim, self.hidden),
             Tensor("self_attn.indexer.weights_proj", heads, self.hidden),
+            Tensor("self_attn.indexer.k_norm", 2 * dim, dtype="float32"),
         )
 
 
@@ -170,7 +182,7 @@ class State:
     """
 
     kind: str
-    """mamba1, mamba2, gated_delta_net, kimi_delta, short_conv or lightning."""
+    """mamba1, mamba2, gated_delta_net, kimi_delta, short_conv, lightning or rg_lru."""
     conv_taps: int
     """Positions that the convolution keeps (its width less one); 0 without a convolution."""
     conv_width: int

@@ -65,7 +65,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         prefix=prefix,
         assumptions=assumptions(deployment),
         warnings=(*warnings(deployment, rank.memory, capacity, fleet_part), *(() if fits else _proposals(scenario))),
-        derivations=derivations(deployment, rank.memory, rank.pool, cache, capacity, fleet_part, cost_part, prefix),
+        derivations=derivations(deployment, rank, cache, capacity, fleet_part, cost_part, prefix),
         sources=sources(scenario),
     )
 
@@ -144,7 +144,7 @@ def _memory(deployment: Deployment, rank: Rank) -> Memory:
 
 def _rank_name(deployment: Deployment, rank: Rank) -> str:
     ranks = deployment.ranks
-    stage = f"pipeline stage {rank.stage + 1} of {ranks.pp}, " if ranks.pp > 1 else ""
+    stage = f"pipeline stage {rank.stage.index + 1} of {ranks.pp}, " if ranks.pp > 1 else ""
     alike = f"any of {ranks.tp * ranks.dp} equal ranks" if ranks.tp * ranks.dp > 1 else "its only rank"
     return f"{stage}{alike}"
 

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Protocol
 
 from planner.cache_groups import Group
 from planner.kv_cache import Flight, Kind, held_blocks, prefill_blocks, reserved_blocks
-from planner.units import ceil_div
+from planner.units import ceil_div, scale_up
 
 
 class Pool(Protocol):
@@ -200,3 +201,98 @@ def plain_blocks(group: Group, tokens: int) -> int:
     if group.spec.kind is Kind.STATE:
         return 1
     return ceil_div(min(tokens, group.spec.span_tokens or tokens), group.spec.block_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPool:
+    """SGLang's pools: slots for single tokens, for windowed tokens, and for states.
+
+    source: SGLang 0.5.23, srt/model_executor/model_runner.py and srt/mem_cache
+    """
+
+    groups: tuple[Group, ...]
+    kv_bytes: int
+    flight: Flight
+    window_share: Decimal
+    """Windowed slots per full slot."""
+    state_share: Decimal
+    """Share of the memory that states take where there are both."""
+
+    @property
+    def _states_bytes(self) -> int:
+        return sum(group.page_bytes for group in self.groups if group.spec.kind is Kind.STATE)
+
+    @property
+    def _state_slots(self) -> int | None:
+        """Requests whose states fit; None for a model without states."""
+        if not self._states_bytes:
+            return None
+        share = self.state_share if self._cell else Decimal(1)
+        return int(max(0, self.kv_bytes) * share) // self._states_bytes
+
+    def _bytes_per_token_of(self, *kinds: Kind) -> int:
+        return sum(ceil_div(g.page_bytes, g.spec.block_tokens) for g in self.groups if g.spec.kind in kinds)
+
+    @property
+    def _cell(self) -> int:
+        """Memory of one full slot and its share of windowed ones [B]."""
+        windows = self._bytes_per_token_of(Kind.WINDOW, Kind.CHUNK)
+        return self._bytes_per_token_of(Kind.FULL, Kind.MLA, Kind.CROSS) + scale_up(windows, self.window_share)
+
+    @property
+    def _window(self) -> int | None:
+        return max((g.spec.span_tokens for g in self.groups if g.spec.span_tokens), default=None)
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Memory of one token slot; of a model of states only, of one request."""
+        return self._cell or self._states_bytes
+
+    @property
+    def num_blocks(self) -> int:
+        """Token slots of the full pool."""
+        share = 1 - self.state_share if self._states_bytes and self._cell else Decimal(1)
+        return int(max(0, self.kv_bytes) * share) // self.bytes_per_block
+
+    @property
+    def usable_blocks(self) -> int:
+        """All of them."""
+        return self.num_blocks
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one more token adds once every bounded group is full [B/token]."""
+        return self._bytes_per_token_of(Kind.FULL, Kind.MLA)
+
+    def reserved(self, group: Group, tokens: int) -> int:
+        """Slots of one group that a request of this length takes, in its pages."""
+        return plain_blocks(group, tokens)
+
+    def held(self, group: Group, tokens: int) -> int:
+        """The same."""
+        return plain_blocks(group, tokens)
+
+    def reserved_blocks(self, tokens: int) -> int:
+        """Token slots of the full pool."""
+        return tokens if self._cell else 1
+
+    def reserved_bytes(self, tokens: int) -> int:
+        """Bytes of the slots that a request takes in all pools."""
+        return sum(plain_blocks(group, tokens) * group.page_bytes for group in self.groups)
+
+    def held_bytes(self, tokens: int) -> int:
+        """The same: slots are taken token by token."""
+        return self.reserved_bytes(tokens)
+
+    def prefill_bytes(self, tokens: int) -> int:
+        """The same: chunks in flight are not counted."""
+        return self.reserved_bytes(tokens)
+
+    def requests(self, tokens: int) -> int:
+        """Whole requests of this length in the scarcest of the pools."""
+        limits = [] if self._state_slots is None else [self._state_slots]
+        if self._cell:
+            limits.append(self.num_blocks // tokens)
+            if self._window:
+                limits.append(int(self.num_blocks * self.window_share) // min(tokens, self._window))
+        return min(limits)

@@ -14,12 +14,16 @@ class Split(Enum):
     """Row parallel: columns (input features) are divided."""
     KV_HEADS = auto()
     """Rows divided by key/value head; a head is copied when there are more ranks than heads."""
+    GROUPS = auto()
+    """Rows divided by group of a state layer; a single group is copied to every rank."""
     VOCAB = auto()
     """Rows are vocabulary entries, padded to a multiple of 64 and then divided."""
     EXPERT_OUTPUT = auto()
     """One expert's rows; expert parallelism hands out whole experts instead."""
     EXPERT_INPUT = auto()
     """One expert's columns; expert parallelism hands out whole experts instead."""
+    EXPERT_WHOLE = auto()
+    """Whole on every rank for each expert that the rank works on; expert parallelism hands out whole experts."""
 
 
 EXPERT_SPLITS = (Split.EXPERT_OUTPUT, Split.EXPERT_INPUT)
@@ -48,11 +52,22 @@ class Tensor:
     """Set when the engine keeps it in this dtype whatever the model is served in."""
     padding: bool = True
     """For VOCAB tensors: whether the engine pads the rows."""
+    least_rows: int = 0
+    """The engine pads a rank's share of the rows to this many."""
+    split_only_by: int = 0
+    """Where TP does not divide this number (heads of the tower) every rank holds the tensor whole; 0: always split."""
+    published: bool = True
+    """False for what the engine makes room for and no checkpoint has."""
+    least_per_rank: int = 0
+    """For experts that TP divides: the engine pads a rank's slice of each to this width at least."""
+    joined_rows: int = 0
+    """Rows, divided by TP, of others in one matrix with this tensor, which every rank holds whole: the engine pads a
+    rank's matrix to a multiple of 16 rows."""
 
     @property
     def elements(self) -> int:
         """Numbers in all copies, as the checkpoint publishes them."""
-        return self.rows * self.cols * self.copies
+        return self.rows * self.cols * self.copies if self.published else 0
 
     @property
     def active_elements(self) -> int:
