@@ -1,121 +1,15 @@
 """What models are made of: a closed vocabulary that every model family is written in.
 
-A block lists the weight tensors it owns and, for attention, what a cached token holds. Everything else
+A block lists the weight tensors it owns and, for what mixes positions, what a cached token holds. Everything else
 (parameters, bytes under a quantisation, what one rank stores) follows from those lists.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import Enum, auto
+from dataclasses import dataclass
 from itertools import groupby
 
-
-class Split(Enum):
-    """How tensor parallelism divides a tensor (vLLM 0.33, model_executor/layers/linear.py)."""
-
-    REPLICATED = auto()
-    OUTPUT = auto()
-    """Column parallel: rows (output features) are divided."""
-    INPUT = auto()
-    """Row parallel: columns (input features) are divided."""
-    KV_HEADS = auto()
-    """Rows divided by key/value head; a head is copied when there are more ranks than heads."""
-    VOCAB = auto()
-    """Rows are vocabulary entries, padded to a multiple of 64 and then divided."""
-    EXPERT_OUTPUT = auto()
-    """One expert's rows; expert parallelism hands out whole experts instead."""
-    EXPERT_INPUT = auto()
-    """One expert's columns; expert parallelism hands out whole experts instead."""
-
-
-EXPERT_SPLITS = (Split.EXPERT_OUTPUT, Split.EXPERT_INPUT)
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """Weights of one role: `copies` matrices of rows x cols, stored as the vendor stores them."""
-
-    name: str
-    """The vendor's module path within a layer, such as self_attn.q_proj."""
-    rows: int
-    """Output features."""
-    cols: int = 1
-    """Input features; 1 for vectors."""
-    split: Split = Split.REPLICATED
-    units: int = 0
-    """Indivisible units (heads) along the split dimension; 0: any even division."""
-    copies: int = 1
-    """How many such matrices (experts) the layer holds."""
-    active_copies: int | None = None
-    """How many of them one token uses; None: all."""
-    quantisable: bool = False
-    """A linear layer's weight, which weight quantisation may store in fewer bits."""
-    dtype: str | None = None
-    """Set when the engine keeps it in this dtype whatever the model is served in."""
-    padding: bool = True
-    """For VOCAB tensors: whether the engine pads the rows."""
-
-    @property
-    def elements(self) -> int:
-        """Numbers in all copies, as the checkpoint publishes them."""
-        return self.rows * self.cols * self.copies
-
-    @property
-    def active_elements(self) -> int:
-        """Numbers that one token's forward pass uses."""
-        copies = self.copies if self.active_copies is None else self.active_copies
-        return self.rows * self.cols * copies
-
-
-def linear(name: str, rows: int, cols: int, split: Split, *, bias: bool = False, units: int = 0) -> tuple[Tensor, ...]:
-    """A linear layer: its weight and, with bias, one vector of `rows` (whole when the input is split)."""
-    weight = Tensor(name, rows, cols, split, units, quantisable=True)
-    if not bias:
-        return (weight,)
-    bias_split = Split.REPLICATED if split is Split.INPUT else split
-    return (weight, Tensor(f"{name}.bias", rows, 1, bias_split, units))
-
-
-def norm(name: str, width: int, *, bias: bool = False) -> tuple[Tensor, ...]:
-    """A normalisation layer: a scale and, with bias, a shift per channel."""
-    return (Tensor(name, width * (2 if bias else 1)),)
-
-
-PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
-
-
-@dataclass(frozen=True, slots=True)
-class FullAttention:
-    """Softmax attention over the whole context: MHA, GQA or MQA (Ainslie et al. 2023, arXiv:2305.13245)."""
-
-    hidden: int
-    query_heads: int
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-    bias: bool = False
-    """On the query, key and value projections."""
-    output_bias: bool = False
-    norms: tuple[Tensor, ...] = ()
-    """Query and key normalisation."""
-    ignores_kv_dtype: bool = False
-    """The engine's model code never passes the KV dtype on: the cache stays in the model's dtype."""
-    alibi: bool = False
-    """Positions by ALiBi, whose kernels have no fp8 cache."""
-    names: tuple[str, str, str, str] = PROJECTIONS
-    """The vendor's module paths, for matching the modules that a quantised checkpoint leaves alone."""
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Weights of the projections and their norms."""
-        query, key, value, output = self.names
-        heads, kv = self.query_heads, self.kv_heads
-        return (
-            *linear(query, heads * self.key_dim, self.hidden, Split.OUTPUT, bias=self.bias, units=heads),
-            *linear(key, kv * self.key_dim, self.hidden, Split.KV_HEADS, bias=self.bias, units=kv),
-            *linear(value, kv * self.value_dim, self.hidden, Split.KV_HEADS, bias=self.bias, units=kv),
-            *linear(output, self.hidden, heads * self.value_dim, Split.INPUT, bias=self.output_bias, units=heads),
-            *self.norms,
-        )
+from planner.mixers import Mixer
+from planner.tensors import Split, Tensor, linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +51,17 @@ class Moe:
     router_dtype: str | None = None
     """Set when the engine keeps the router in this dtype."""
     name: str = "mlp"
+    latent: int | None = None
+    """Width in which the routed experts work, between a projection down and one up; None: the hidden width."""
+    latent_weights: tuple[Tensor, ...] = ()
+    """Those projections, and the norm between them."""
+    least_per_rank: int = 0
+    """The engine pads a rank's slice of each expert to this width at least."""
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Weights of the router, all experts and the shared expert."""
-        return (*self._router(), *self._experts(), *(self.shared.tensors() if self.shared else ()))
+        """Weights of the router, all experts, the shared expert and what leads into a latent width."""
+        shared = self.shared.tensors() if self.shared else ()
+        return (*self._router(), *self._experts(), *shared, *self.latent_weights)
 
     def _router(self) -> Iterator[Tensor]:
         yield Tensor(f"{self.name}.gate", self.experts, self.hidden, dtype=self.router_dtype)
@@ -170,9 +71,9 @@ class Moe:
             yield Tensor(f"{self.name}.shared_expert_gate", 1, self.hidden)
 
     def _experts(self) -> Iterator[Tensor]:
-        ups = ("gate_proj", "up_proj") if self.gated else ("up_proj",)
-        shapes = [(up, self.intermediate, self.hidden, Split.EXPERT_OUTPUT) for up in ups]
-        shapes.append(("down_proj", self.hidden, self.intermediate, Split.EXPERT_INPUT))
+        ups, width = ("gate_proj", "up_proj") if self.gated else ("up_proj",), self.latent or self.hidden
+        shapes = [(up, self.intermediate, width, Split.EXPERT_OUTPUT) for up in ups]
+        shapes.append(("down_proj", width, self.intermediate, Split.EXPERT_INPUT))
         for role, rows, cols, split in shapes:
             yield Tensor(
                 f"{self.name}.experts.{role}",
@@ -182,6 +83,7 @@ class Moe:
                 copies=self.experts,
                 active_copies=self.top_k,
                 quantisable=True,
+                least_per_rank=self.least_per_rank,
             )
 
 
@@ -189,13 +91,25 @@ class Moe:
 class Layer:
     """One decoder layer: what mixes positions, what transforms each, and the norms around them."""
 
-    mixer: FullAttention
-    ffn: Mlp | Moe
+    mixer: Mixer | None
+    """None for a layer that only transforms each position."""
+    ffn: Mlp | Moe | None
+    """None for a layer that only mixes."""
     norms: tuple[Tensor, ...] = ()
+    beside: tuple[Mixer, ...] = ()
+    """Further mixers of the same layer: a state beside attention, cross-attention after it."""
+    dense: Mlp | None = None
+    """A dense feed-forward beside the experts, in families that have both."""
+
+    @property
+    def mixers(self) -> tuple[Mixer, ...]:
+        """All that mix positions here."""
+        return (*((self.mixer,) if self.mixer else ()), *self.beside)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every weight of the layer."""
-        return (*self.mixer.tensors(), *self.ffn.tensors(), *self.norms)
+        parts = (*self.mixers, *(part for part in (self.ffn, self.dense) if part))
+        return (*(tensor for part in parts for tensor in part.tensors()), *self.norms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +126,8 @@ class Embedding:
     final: tuple[Tensor, ...] = ()
     """The final norm: with the last layers."""
     name: str = "model.embed_tokens"
+    split: Split = Split.VOCAB
+    """REPLICATED where the engine keeps the whole table, unpadded, on every rank."""
 
     def input_tensors(self) -> tuple[Tensor, ...]:
         """What the first pipeline stage holds."""
@@ -228,7 +144,16 @@ class Embedding:
         return (self._table(self.name),) if self.tied else ()
 
     def _table(self, name: str) -> Tensor:
-        return Tensor(name, self.vocab, self.hidden, Split.VOCAB)
+        return Tensor(name, self.vocab, self.hidden, self.split, quantisable=name == "lm_head")
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """An encoder of images, sound or text beside the decoder: weights on the first pipeline stage, and no cache."""
+
+    name: str
+    weights: tuple[tuple[int, Tensor], ...]
+    """(how many times, tensor)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +166,19 @@ class Stack:
     """Longest context the config allows."""
     max_positions_field: str
     """The config field that says so."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     """What a reader of the report should know about this reading of the config."""
+    towers: tuple[Tower, ...] = ()
+    """Encoders beside the decoder; they own no cache."""
+    least_batched_tokens: int = 0
+    """Tokens that one engine step must be able to take (one image of a prefix-LM model)."""
 
     def tensors(self) -> Iterator[tuple[int, Tensor]]:
         """(how many layers hold it, tensor) for every weight of the model."""
         for tensor in (*self.embedding.input_tensors(), *self.embedding.output_tensors()):
             yield 1, tensor
+        for tower in self.towers:
+            yield from tower.weights
         for count, layer in runs(self.layers):
             for tensor in layer.tensors():
                 yield count, tensor
@@ -259,8 +190,9 @@ class Stack:
 
     @property
     def active_parameters(self) -> int:
-        """Numbers used for one token: all but the experts that the router does not pick."""
-        return sum(count * tensor.active_elements for count, tensor in self.tensors())
+        """Numbers used for one text token: all but the towers and the experts that the router does not pick."""
+        towers = sum(count * tensor.active_elements for tower in self.towers for count, tensor in tower.weights)
+        return sum(count * tensor.active_elements for count, tensor in self.tensors()) - towers
 
 
 def runs(layers: tuple[Layer, ...]) -> Iterator[tuple[int, Layer]]:

@@ -3,11 +3,13 @@
 import json
 import os
 import sys
+from collections.abc import Iterable
+from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import BaseModel
@@ -23,6 +25,9 @@ from planner.plan import estimate as estimate_scenario
 from planner.printable import escaped
 from planner.render import markdown, text
 from planner.report import Comparison, Report
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FITS, DOES_NOT_FIT = 0, 3
 PIPE_WIDTH = 120
@@ -65,6 +70,7 @@ app = typer.Typer(
 FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")]
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file, whole or not at all.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
+PlotOption = Annotated[bool, typer.Option("--plot", help="Also plot KV bytes over context (text only).")]
 BriefOption = Annotated[bool, typer.Option("--brief", help="Text without arithmetic, assumptions and sources.")]
 
 
@@ -113,6 +119,7 @@ def estimate(
     output: OutputOption = None,
     force: ForceOption = False,
     brief: BriefOption = False,
+    plot: PlotOption = False,
 ) -> None:
     """Memory, requests that fit, fleet and monthly cost of a scenario."""
     flags = {
@@ -141,6 +148,7 @@ def estimate(
     reports = [estimate_scenario(_with_context(loaded, tokens), devices) for tokens in contexts]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
     _write(result, output_format, output, force=force, brief=brief)
+    _plot(reports, output_format, wanted=plot and output is None)
     raise typer.Exit(_exit_code(reports))
 
 
@@ -165,9 +173,13 @@ def report(
     output: OutputOption = None,
     force: ForceOption = False,
     brief: BriefOption = False,
+    plot: PlotOption = False,
 ) -> None:
     """Draw a saved report again, in any format, without planning again."""
-    _write(saved.read(file), output_format, output, force=force, brief=brief)
+    result = saved.read(file)
+    _write(result, output_format, output, force=force, brief=brief)
+    reports = [result] if isinstance(result, Report) else list(result.reports)
+    _plot(reports, output_format, wanted=plot and output is None)
 
 
 @app.command("import", epilog="Example: planner import ./my-checkpoint -o my-model.yaml")
@@ -204,15 +216,76 @@ def schema(
     _emit(json.dumps(json_schema(kinds[kind]), indent=2) + "\n", output, force=force)
 
 
-@app.command("catalog", epilog="Example: planner catalog model")
+@app.command("catalog", epilog="Example: planner catalog models")
 def show_catalog(
-    kind: Annotated[str, typer.Argument(help="model, accelerator, engine, workload or price.")],
+    kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads or prices.")],
+    output_format: FormatOption = Format.text,
 ) -> None:
-    """Names of what is shipped."""
-    kind = kind.removesuffix("s")
-    if kind not in catalog.FOLDERS:
-        raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(catalog.FOLDERS)}")
-    _emit("".join(f"{name}\n" for name in catalog.names(kind)), None, force=False)
+    """What is shipped: models with layers by kind, bytes per token and state, and everything else by name."""
+    from planner.listing import rows  # imports every model family, which no other command needs
+
+    singular = kind.removesuffix("s")
+    if singular not in catalog.FOLDERS:
+        raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(f'{k}s' for k in catalog.FOLDERS)}")
+    found = rows(singular)
+    _emit_score(found, text.listing_lines(found), output_format)
+
+
+validate_app = typer.Typer(help="Hold planner against an engine's own figures.", no_args_is_help=True)
+app.add_typer(validate_app, name="validate")
+
+ConfigsOption = Annotated[Path | None, typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME.")]
+
+
+@validate_app.command(
+    "memory", epilog="Example: planner validate memory --configs model_configs_dir --oracle kv_engine_oracle.json.gz"
+)
+def validate_memory(
+    configs: Annotated[Path, typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME.")],
+    oracle: Annotated[Path, typer.Option("--oracle", help="What the engine computed, JSON or JSON.gz.")],
+    engine: Annotated[str, typer.Option(help="Engine profile to hold against it.")] = catalog.DEFAULT_ENGINE,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """Groups, blocks, bytes and weights against what an engine computed for the same configs."""
+    from planner.validate import score_memory  # not needed by any other command's start-up
+
+    loaded = documents.load_json(oracle, saved.MAX_ORACLE_BYTES)
+    with _progress() as progress:
+        task = progress.add_task("rows")
+        score = score_memory(loaded, configs, engine, lambda i, n: progress.update(task, completed=i, total=n))
+    lines = (
+        f"rows {score.rows:,}, equal {score.equal:,}, refused {score.refused:,}, "
+        f"mismatches {len(score.mismatches):,}; weights of {score.weights_rows:,} rows: "
+        f"{score.weights_equal:,} equal to the byte, {len(score.weights_mismatches):,} beyond 0.1 % (1 % quantised)",
+        *score.mismatches,
+        *score.weights_mismatches,
+    )
+    _emit_score(asdict(score), lines, output_format)
+    raise typer.Exit(DOES_NOT_FIT if score.mismatches or score.weights_mismatches else FITS)
+
+
+@validate_app.command("logs", epilog="Example: planner validate logs server.log --gpu h100-sxm")
+def validate_logs(
+    file: Annotated[Path, typer.Argument(help="A vLLM server's log, or a CSV of start-up figures; .gz accepted.")],
+    configs: ConfigsOption = None,
+    gpu: Annotated[str | None, typer.Option(help="Accelerator, for logs that do not name it.")] = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """Pool and concurrency against what engines logged at start-up."""
+    from planner.engine_logs import read_rows
+    from planner.validate_logs import score_logs
+
+    rows = read_rows(documents.read_maybe_gzip(file, saved.MAX_ORACLE_BYTES), str(file))
+    score = score_logs(rows, configs, gpu, _hub_cache())
+    lines = (
+        *score.lines,
+        f"rows {score.rows:,}, refused {score.refused:,}, pool within 1 GiB {score.pool_within:,} (worst "
+        f"{score.worst_pool_gib:.2f} GiB), concurrency within 0.1 % or the log's rounding "
+        f"{score.concurrency_within:,} of {score.concurrency_rows:,} without pipeline parallelism",
+        *score.mismatches,
+    )
+    _emit_score(asdict(score), lines, output_format)
+    raise typer.Exit(DOES_NOT_FIT if score.mismatches else FITS)
 
 
 @app.callback(invoke_without_command=True)
@@ -294,6 +367,15 @@ def _write(result: Report | Comparison, form: Format, output: Path | None, *, fo
     _emit(_formatted(result, form, brief=brief), output, force=force)
 
 
+def _plot(reports: list[Report], form: Format, *, wanted: bool) -> None:
+    """The longest context's curve; the others lie on it."""
+    if wanted and form is Format.text:
+        from planner.render.plot import cache_curve  # not needed by any other command's start-up
+
+        longest = max(reports, key=lambda report: report.scenario.context_tokens)
+        _emit(f"\n{cache_curve(longest, Console().width)}\n", None, force=False)
+
+
 def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str:
     if form is Format.yaml:
         return saved.to_yaml(result)
@@ -302,6 +384,23 @@ def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str
     if form is Format.markdown:
         return markdown.draw(result)
     return text.plain(text.draw(result, brief=brief), PIPE_WIDTH)
+
+
+def _progress() -> "Progress":
+    """A progress bar on stderr, gone when it is done."""
+    from rich.progress import Progress  # slow to import, and most commands show none
+
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+def _emit_score(fields: object, lines: Iterable[str], form: Format) -> None:
+    if form not in (Format.text, Format.json):
+        raise InputError(f"--format: {form.value} is not offered here; accepted: text, json")
+    _emit(
+        json.dumps(fields, indent=2) + "\n" if form is Format.json else "".join(f"{line}\n" for line in lines),
+        None,
+        force=False,
+    )
 
 
 def _emit(content: str, output: Path | None, *, force: bool) -> None:

@@ -1,18 +1,21 @@
 """How each number came about, with the figures put in, and where the inputs came from."""
 
 from collections.abc import Iterator
-from itertools import groupby
 
+from planner.blocks import runs
+from planner.cache_specs import CacheRules, token_bytes
 from planner.deployment import Deployment
 from planner.inputs import Scenario
-from planner.kv_cache import head_bytes, rank_kv_heads
+from planner.kv_cache import CacheSpec, Flight, Kind, head_bytes, rank_kv_heads
 from planner.memory import RankMemory
+from planner.mixers import Attention, CompressedAttention, LatentAttention, Mixer, State
+from planner.rank import Rank
 from planner.report import Capacity, Cost, Derivation, Fleet, KvCache, PrefixReuse, Source
 
 
 def derivations(
     deployment: Deployment,
-    memory: RankMemory,
+    rank: Rank,
     cache: KvCache,
     capacity: Capacity,
     fleet: Fleet | None,
@@ -22,8 +25,8 @@ def derivations(
     """One line for each number of the report."""
     lines = [
         *_model(deployment),
-        *_memory(memory),
-        *_cache(deployment, cache),
+        *_memory(rank.memory),
+        *_cache(deployment, rank, cache),
         *_capacity(deployment, cache, capacity),
     ]
     if fleet and cost:
@@ -88,39 +91,86 @@ def _memory(memory: RankMemory) -> Iterator[Derivation]:
     yield _line("memory.kv_budget_bytes", text, budget.basis)
 
 
-def _cache(deployment: Deployment, cache: KvCache) -> Iterator[Derivation]:
+def _cache(deployment: Deployment, rank: Rank, cache: KvCache) -> Iterator[Derivation]:
+    pool = rank.pool
     context, block = deployment.scenario.context, cache.block_tokens
     source = deployment.scenario.engine.source
-    text = f"{_per_token(deployment)} = {cache.bytes_per_token:,} B per token"
+    text = f"{_per_token(deployment, rank, cache)} = {cache.bytes_per_token:,} B per token"
     yield _line("kv_cache.bytes_per_token", text, "computed", "Ainslie et al. 2023, arXiv:2305.13245")
-    text = f"{cache.bytes_per_token:,} B x {block} tokens = {cache.bytes_per_block:,} B"
+    if cache.state_bytes_per_request:
+        parts = [f"{g.layers} x {g.spec.state_bytes:,} B" for g in pool.groups if g.spec.state_bytes]
+        yield _line("kv_cache.state_bytes_per_request", f"{' + '.join(parts)} = {cache.state_bytes_per_request:,} B")
+    text = f"the fullest of {len(cache.groups)} groups: {_group(cache)} = {cache.bytes_per_block:,} B"
+    if len(cache.groups) == 1 and cache.bytes_per_token:
+        text = f"{cache.bytes_per_token:,} B x {block} tokens = {cache.bytes_per_block:,} B"
     yield _line("kv_cache.bytes_per_block", text, "computed", source)
-    text = f"ceil({context:,} tokens / {block}) = {cache.blocks_per_request:,} blocks"
-    yield _line("kv_cache.blocks_per_request", text, "computed", source)
+    text = " + ".join(
+        _reserved(group.spec, context, pool.flight, pool.reserved(group, context)) for group in pool.groups
+    )
+    yield _line("kv_cache.blocks_per_request", f"{text} = {cache.blocks_per_request:,} blocks", "computed", source)
     text = f"{cache.blocks_per_request:,} blocks x {cache.bytes_per_block:,} B = {cache.bytes_per_request:,} B"
     yield _line("kv_cache.bytes_per_request", text)
-    text = f"{cache.blocks_per_request:,} x {block} - {context:,} = {cache.wasted_tokens_per_request:,} positions"
+    text = f"{cache.wasted_tokens_per_request:,} positions of the last block beyond {context:,} tokens"
     yield _line("kv_cache.wasted_tokens_per_request", text)
-    heads = deployment.stack.layers[0].mixer.query_heads
-    text = f"{heads} heads x {context:,}^2 x 2 B = {cache.score_matrix_bytes:,} B per layer and request, if stored"
-    yield _line("kv_cache.score_matrix_bytes", text, "computed", "Dao et al. 2022, arXiv:2205.14135")
+    if cache.score_matrix_bytes:
+        heads = cache.score_matrix_bytes // (2 * context * context)
+        text = f"{heads} heads x {context:,}^2 x 2 B = {cache.score_matrix_bytes:,} B per layer and request, if stored"
+        yield _line("kv_cache.score_matrix_bytes", text, "computed", "Dao et al. 2022, arXiv:2205.14135")
 
 
-def _per_token(deployment: Deployment) -> str:
-    """2 x 32 layers x 8 KV heads x 128 x 2 B, one such product per shape of attention, on the whole model."""
-    products = []
-    for mixer, run in groupby(deployment.stack.layers, key=lambda layer: layer.mixer):
-        layers, heads = len(list(run)), rank_kv_heads(mixer.kv_heads, deployment.ranks.tp)
-        dtype = deployment.dtype if mixer.ignores_kv_dtype else deployment.kv_dtype
-        key, value = head_bytes(mixer.key_dim, dtype), head_bytes(mixer.value_dim, dtype)
-        if mixer.key_dim != mixer.value_dim:
-            products.append(f"{layers} layers x {heads} KV heads x ({key} + {value}) B")
-        elif key % mixer.key_dim:
-            products.append(f"2 x {layers} layers x {heads} KV heads x {key} B ({mixer.key_dim} wide with scales)")
-        else:
-            width = f"{mixer.key_dim} x {key // mixer.key_dim} B"
-            products.append(f"2 x {layers} layers x {heads} KV heads x {width}")
-    return " + ".join(products)
+def _group(cache: KvCache) -> str:
+    fullest = max(cache.groups, key=lambda group: group.page_bytes)
+    return f"{fullest.layers} {fullest.kind} layers"
+
+
+def _reserved(spec: CacheSpec, context: int, flight: Flight, blocks: int) -> str:
+    """The rule of one group with the figures put in."""
+    b, w = spec.block_tokens, spec.span_tokens
+    rule = {
+        Kind.WINDOW: f"ceil(min({w:,} - 1 + {flight.tokens:,} in flight, {context:,}) / {b}) + 1",
+        Kind.CHUNK: f"ceil(min({w:,} + {flight.tokens:,} in flight, {context:,}) / {b})",
+        Kind.CROSS: f"ceil({flight.batched_tokens:,} batched tokens / {b})",
+        Kind.STATE: f"{spec.state_blocks} states",
+    }.get(spec.kind, f"ceil({context:,} tokens / {b})")
+    return f"{blocks:,} [{spec.kind.value}: {rule}]"
+
+
+def _per_token(deployment: Deployment, rank: Rank, cache: KvCache) -> str:
+    """2 x 32 layers x 8 KV heads x 128 x 2 B, one such product per shape of attention that grows with the context."""
+    counts: dict[Mixer, int] = {}
+    for count, layer in runs(rank.stage.layers):
+        for mixer in layer.mixers:
+            counts[mixer] = counts.get(mixer, 0) + count
+    products = [_product(mixer, count, deployment.rules) for mixer, count in counts.items() if _grows(mixer)]
+    shared = " (a block id costs as much as the fullest group's block)" if len(cache.groups) > 1 else ""
+    stage = f" in the governing stage of {deployment.ranks.pp}" if deployment.ranks.pp > 1 else ""
+    return (" + ".join(products) or "no layer's cache grows") + shared + stage
+
+
+def _grows(mixer: Mixer) -> bool:
+    if isinstance(mixer, Attention):
+        return mixer.owns_cache and not mixer.cross and mixer.window is None and mixer.chunk is None
+    return not isinstance(mixer, State)
+
+
+def _product(mixer: Mixer, layers: int, rules: CacheRules) -> str:
+    if isinstance(mixer, CompressedAttention):
+        return f"{layers} layers of one state per {mixer.ratio or 'window'} tokens"
+    if isinstance(mixer, LatentAttention):
+        width = f"({mixer.kv_rank} + {mixer.rope_dim} latent)"
+        return f"{layers} layers x {width}: {token_bytes(mixer, rules)} B, the same on every rank"
+    if not isinstance(mixer, Attention):
+        return ""
+    heads, dtype = (
+        rank_kv_heads(mixer.kv_heads, rules.tp),
+        rules.model_dtype if mixer.ignores_kv_dtype else rules.kv_dtype,
+    )
+    key, value = head_bytes(mixer.key_dim, dtype), head_bytes(mixer.value_dim, dtype)
+    if mixer.key_dim != mixer.value_dim:
+        return f"{layers} layers x {heads} KV heads x ({key} + {value}) B"
+    if key % mixer.key_dim:
+        return f"2 x {layers} layers x {heads} KV heads x {key} B ({mixer.key_dim} wide with scales)"
+    return f"2 x {layers} layers x {heads} KV heads x {mixer.key_dim} x {key // mixer.key_dim} B"
 
 
 def _capacity(deployment: Deployment, cache: KvCache, capacity: Capacity) -> Iterator[Derivation]:

@@ -1,8 +1,10 @@
 """Reading files that strangers wrote: bounded size, depth and aliases; safe YAML and JSON only."""
 
+import gzip
 import json
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -50,6 +52,33 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+
+
+def read_maybe_gzip(path: Path, max_bytes: int) -> str:
+    """A text file's content, unpacked where its name ends in .gz, at most max_bytes of it.
+
+    raises: InputError that says what is wrong with the file
+    """
+    if path.suffix != ".gz":
+        return read_text(path, max_bytes)
+    try:
+        with gzip.open(path) as file:
+            raw = file.read(max_bytes + 1)
+        if len(raw) > max_bytes:
+            raise InputError(f"{path}: unpacks to more than the {max_bytes:,} bytes that planner reads of such a file")
+        return raw.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read as gzip: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+
+
+def load_json(path: Path, max_bytes: int) -> dict[str, Any]:
+    """The mapping that a JSON file holds, unpacked where its name ends in .gz."""
+    data = _parse_json(path, read_maybe_gzip(path, max_bytes))
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: a mapping of fields is needed, not a {_kind(data)}")
+    return data
 
 
 def load_mapping(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -190,7 +219,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 def _number(_: yaml.CSafeLoader, node: yaml.ScalarNode) -> float | int:
-    text = node.value
+    text: str = node.value
     return float(text) if re.search(r"[.eE]", text) else int(text)
 
 

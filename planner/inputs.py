@@ -140,12 +140,37 @@ class Workspace(Input):
     source: Printable
 
 
+class StaticReserve(Input):
+    """Memory that SGLang keeps free beside weights and cache: one minus its mem_fraction_static."""
+
+    base_mib: Number
+    mib_per_chunk_token: Number
+    """Per token of chunked_prefill_size."""
+    gib_per_8_ranks: Number
+    graph_mib: Number
+    """CUDA graphs at the default largest batch."""
+    least_gib: Number
+    """Least reserve on devices of more than least_from_gib."""
+    least_from_gib: Number
+
+
+class TokenPools(Input):
+    """SGLang's split of its cache memory."""
+
+    window_share: Number
+    """Tokens of the windowed pool per token of the full one."""
+    state_share: Share
+    """Share of the cache memory that states take in hybrids."""
+    windows_as_full: tuple[Printable, ...] = ()
+    """Model types whose windowed layers keep the full length."""
+
+
 class Engine(Input):
     """A serving engine's rules and defaults, by version."""
 
     name: Name
-    kind: Literal["vllm", "generic"]
-    """Which rules apply: vllm's own allocator, or the plain formula."""
+    kind: Literal["vllm", "sglang", "tensorrt-llm", "generic"]
+    """Which rules apply: an engine's own, or the plain formula."""
     version: Printable | None = None
     block_tokens: Count
     """Tokens per cache block by default."""
@@ -157,6 +182,14 @@ class Engine(Input):
     """KV cache dtypes that it accepts."""
     gpu_memory_utilization: Share | None = None
     """Share of device memory that it takes by default; absent: memory terms must be given."""
+    static_reserve: StaticReserve | None = None
+    token_pools: TokenPools | None = None
+    free_memory_share: Share | None = None
+    """Share of the memory free after loading that becomes cache."""
+    steps_in_flight: Count = 1
+    """Engine steps whose tokens can be in flight at once: 2 with asynchronous scheduling."""
+    refuses: dict[str, Printable] = {}
+    """Model types that this version does not serve, and why."""
     scheduler: tuple[SchedulerDefaults, ...] = ()
     """By device memory, largest first; the first row that applies counts."""
     workspace: Workspace | None = None
@@ -308,6 +341,8 @@ class EngineOptions(Input):
     """Dtype the model is served in."""
     quantization: Printable | None = None
     """Weight quantisation applied while loading."""
+    prefix_caching: Annotated[bool, Field(strict=True)] = True
+    """Whether the engine keeps blocks for later requests with the same prefix."""
     kv_cache_bytes: Count | None = None
     """KV cache bytes per rank; replaces the computed pool."""
 

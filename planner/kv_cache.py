@@ -1,12 +1,13 @@
-"""KV cache: bytes per token, blocks, layer groups and the pool, by the engine's own rules."""
+"""KV cache formulas: bytes per token and the blocks that a request takes, kind by kind.
+
+How layers become specs is cache_specs.py, how specs share a pool is cache_groups.py.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby
+from enum import StrEnum
 from typing import Any
 
-from planner.blocks import FullAttention, Layer
 from planner.units import DTYPE_BYTES, ceil_div
 
 FP8_DTYPES = ("fp8", "fp8_e4m3", "fp8_e5m2")
@@ -14,6 +15,45 @@ SCALED_DTYPES = ("fp8_per_token_head", "int8_per_token_head", "int4_per_token_he
 KNOWN_DTYPES = (*DTYPE_BYTES, *FP8_DTYPES, *SCALED_DTYPES)
 SCALE_BYTES = 4
 """A float32 scale per token and head, key and value apart (the per_token_head dtypes)."""
+
+
+class Kind(StrEnum):
+    """What bounds the blocks of a cache."""
+
+    FULL = "full"
+    MLA = "mla"
+    WINDOW = "window"
+    CHUNK = "chunk"
+    STATE = "state"
+    CROSS = "cross"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """The cache of one layer on one rank, as the engine describes it to its allocator."""
+
+    kind: Kind
+    block_tokens: int
+    page_bytes: int
+    """One block of this one layer."""
+    span_tokens: int = 0
+    """The window or chunk."""
+    state_bytes: int = 0
+    """For states: what the page holds before padding."""
+    state_blocks: int = 1
+    """For states: blocks that the engine plans with (prefix caching keeps earlier states)."""
+    packed: bool = False
+    """DeepSeek-V4's caches, which the engine packs by a rule of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """What the scheduler can have in flight."""
+
+    batched_tokens: int
+    """max_num_batched_tokens."""
+    tokens: int
+    """Tokens of all steps in flight: twice the batch with asynchronous scheduling."""
 
 
 def head_bytes(width: int, dtype: str) -> int:
@@ -67,17 +107,68 @@ def rank_kv_heads(kv_heads: int, tp: int) -> int:
     return max(1, kv_heads // tp)
 
 
-def blocks_for(tokens: int, block_tokens: int) -> int:
-    """Blocks that hold a full-attention context.
+def reserved_blocks(spec: CacheSpec, tokens: int, flight: Flight) -> int:
+    """Blocks that the engine plans with for a request of this length (start-up check, logged concurrency).
 
-        ceil(L / b)
+        full, mla: ceil(L / b); window: ceil(min(w - 1 + F, L) / b) + 1; chunk: ceil(min(c + F, L) / b);
+        state: its own number; cross: ceil(B / b)
 
-    tokens: L, cached tokens [token]
-    block_tokens: b, tokens per block [token]
+    spec: b, the spec's block; w or c, its span [token]
+    tokens: L, the whole context [token]
+    flight: F, tokens in flight; B, max_num_batched_tokens [token]
     returns: blocks [1]
-    source: Kwon et al. 2023, arXiv:2309.06180; vLLM 0.33, v1/core/kv_cache_planning.py
+    source: vLLM 0.33, v1/kv_cache_interface.py max_memory_usage_bytes; v1/core/kv_cache_planning.py
     """
-    return ceil_div(tokens, block_tokens)
+    block = spec.block_tokens
+    if spec.kind is Kind.WINDOW:
+        return ceil_div(min(spec.span_tokens - 1 + flight.tokens, tokens), block) + 1
+    if spec.kind is Kind.CHUNK:
+        return ceil_div(min(spec.span_tokens + flight.tokens, tokens), block)
+    if spec.kind is Kind.STATE:
+        return spec.state_blocks
+    return ceil_div(flight.batched_tokens if spec.kind is Kind.CROSS else tokens, block)
+
+
+def held_blocks(spec: CacheSpec, tokens: int, flight: Flight) -> int:
+    """Blocks that a request of this length holds while it decodes.
+
+        full, mla: ceil(L / b); window: ceil(L / b) - max(0, L - w) // b, at most ceil((w - 1) / b) + 1;
+        chunk: ceil(L / b) - (((L - 1) // c) * c) // b; state: 1; cross: ceil(B / b), as planned
+
+    spec: b, the spec's block; w or c, its span [token]
+    tokens: L, tokens that have a cache [token]
+    flight: B, max_num_batched_tokens [token]
+    returns: blocks [1]
+    source: vLLM 0.33, v1/core/single_type_kv_cache_manager.py
+    """
+    block, span = spec.block_tokens, spec.span_tokens
+    blocks = ceil_div(tokens, block)
+    if spec.kind is Kind.WINDOW:
+        return min(blocks - max(0, tokens - span) // block, ceil_div(span - 1, block) + 1)
+    if spec.kind is Kind.CHUNK:
+        return blocks - ((tokens - 1) // span * span) // block
+    if spec.kind is Kind.STATE:
+        return 1
+    return ceil_div(flight.batched_tokens, block) if spec.kind is Kind.CROSS else blocks
+
+
+def prefill_blocks(spec: CacheSpec, tokens: int, flight: Flight) -> int:
+    """Blocks that a request holds at most while its prompt is prefilled in chunks.
+
+        window: about (w - 1 + B) / b + 1, at most ceil(L / b); otherwise as held
+
+    spec: b, the spec's block; w, its window [token]
+    tokens: L, tokens of the prompt [token]
+    flight: B, max_num_batched_tokens [token]
+    returns: blocks [1]
+    source: vLLM 0.33, v1/core/single_type_kv_cache_manager.py
+    """
+    if spec.kind is not Kind.WINDOW:
+        return held_blocks(spec, tokens, flight)
+    return min(
+        ceil_div(tokens, spec.block_tokens),
+        (spec.span_tokens - 1 + flight.batched_tokens) // spec.block_tokens + 1,
+    )
 
 
 def resolve_dtype(
@@ -113,95 +204,3 @@ def _declares_fp8_cache(declared: Mapping[str, Any], producer: str) -> bool:
     if isinstance(scheme, Mapping):
         return (scheme.get("dynamic"), scheme.get("num_bits"), scheme.get("type")) == (False, 8, "float")
     return str(declared.get("kv_cache_quant_algo", "")).upper() == "FP8"
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Layers whose blocks are taken together, on one rank."""
-
-    kind: str
-    layers: int
-    block_tokens: int
-    bytes_per_token: int
-    """All layers of the group."""
-
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of one block, all layers of the group."""
-        return self.block_tokens * self.bytes_per_token
-
-    def reserved_blocks(self, tokens: int) -> int:
-        """Blocks that the engine plans with for a request of this length."""
-        return blocks_for(tokens, self.block_tokens)
-
-    def held_blocks(self, tokens: int) -> int:
-        """Blocks that such a request holds while it decodes."""
-        return blocks_for(tokens, self.block_tokens)
-
-
-@lru_cache(maxsize=256)
-def groups(layers: tuple[Layer, ...], tp: int, model_dtype: str, kv_dtype: str, block_tokens: int) -> tuple[Group, ...]:
-    """The cache groups of one rank's layers.
-
-    Layers of one type are one group whatever their page sizes; its block is the sum of their pages.
-    source: vLLM 0.33, v1/core/kv_cache_planning.py
-    """
-    per_token = 0
-    for mixer, run in groupby(layers, key=lambda layer: layer.mixer):
-        per_token += len(list(run)) * layer_bytes_per_token(mixer, tp, model_dtype, kv_dtype)
-    return (Group("full", len(layers), block_tokens, per_token),)
-
-
-def layer_bytes_per_token(mixer: FullAttention, tp: int, model_dtype: str, kv_dtype: str) -> int:
-    """Cache of one token in one layer on one rank [B/token]."""
-    dtype = model_dtype if mixer.ignores_kv_dtype else kv_dtype
-    heads = rank_kv_heads(mixer.kv_heads, tp)
-    return kv_bytes_per_token(heads, mixer.key_dim, mixer.value_dim, dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """The blocks of one rank and what a request takes of them."""
-
-    groups: tuple[Group, ...]
-    kv_bytes: int
-    null_blocks: int
-
-    @property
-    def bytes_per_block(self) -> int:
-        """Bytes that a block id costs, whichever group takes it."""
-        return max(group.page_bytes for group in self.groups)
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks in the pool."""
-        return max(0, self.kv_bytes) // self.bytes_per_block
-
-    @property
-    def usable_blocks(self) -> int:
-        """Blocks that requests can take: all but the null block."""
-        return max(0, self.num_blocks - self.null_blocks)
-
-    def reserved_blocks(self, tokens: int) -> int:
-        """Blocks of all groups that a request of this length is planned with."""
-        return sum(group.reserved_blocks(tokens) for group in self.groups)
-
-    def held_blocks(self, tokens: int) -> int:
-        """Blocks of all groups that such a request holds while it decodes."""
-        return sum(group.held_blocks(tokens) for group in self.groups)
-
-    def requests(self, tokens: int) -> int:
-        """Whole requests of this length in the usable blocks."""
-        return self.usable_blocks // self.reserved_blocks(tokens)
-
-    def longest_context(self, requests: int, most: int) -> int:
-        """Longest context, up to `most`, at which this many requests fit; 0 when none does."""
-        share = self.usable_blocks // requests
-        low, high = 0, most
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.reserved_blocks(middle) <= share:
-                low = middle
-            else:
-                high = middle - 1
-        return low

@@ -115,6 +115,8 @@ def activation_bytes(
     peak = experts = 0
     for _, layer in runs(stage.layers):
         ffn = layer.ffn
+        if ffn is None:
+            continue
         if isinstance(ffn, Moe):
             width = ffn.intermediate if ranks.ep > 1 else ceil_div(ffn.intermediate, ranks.expert_ranks)
             experts = max(experts, expert_workspace_bytes(tokens, ffn.top_k, width, hidden, element))

@@ -4,11 +4,15 @@ import hashlib
 from decimal import Decimal
 from fractions import Fraction
 
-from planner import __version__, cost, fleet, kv_cache
+from planner import __version__, cost, fleet
+from planner.cache_groups import Group
+from planner.cache_specs import mixers_of
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
 from planner.inputs import Scenario
+from planner.mixers import Attention, LatentAttention
+from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.report import (
@@ -61,7 +65,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         prefix=prefix,
         assumptions=assumptions(deployment),
         warnings=(*warnings(deployment, rank.memory, capacity, fleet_part), *(() if fits else _proposals(scenario))),
-        derivations=derivations(deployment, rank.memory, cache, capacity, fleet_part, cost_part, prefix),
+        derivations=derivations(deployment, rank, cache, capacity, fleet_part, cost_part, prefix),
         sources=sources(scenario),
     )
 
@@ -140,39 +144,55 @@ def _memory(deployment: Deployment, rank: Rank) -> Memory:
 
 def _rank_name(deployment: Deployment, rank: Rank) -> str:
     ranks = deployment.ranks
-    stage = f"pipeline stage {rank.stage + 1} of {ranks.pp}, " if ranks.pp > 1 else ""
+    stage = f"pipeline stage {rank.stage.index + 1} of {ranks.pp}, " if ranks.pp > 1 else ""
     alike = f"any of {ranks.tp * ranks.dp} equal ranks" if ranks.tp * ranks.dp > 1 else "its only rank"
     return f"{stage}{alike}"
 
 
-def _kv_cache(deployment: Deployment, pool: kv_cache.Pool) -> KvCache:
+def _kv_cache(deployment: Deployment, pool: Pool) -> KvCache:
     context = deployment.scenario.context
-    blocks = pool.reserved_blocks(context)
-    attention = deployment.stack.layers[0].mixer
+    growing = next((group for group in pool.groups if group.growing), None)
     return KvCache(
         dtype=deployment.kv_dtype,
         block_tokens=deployment.block_tokens,
         bytes_per_block=pool.bytes_per_block,
-        bytes_per_token=sum(group.bytes_per_token for group in pool.groups),
-        state_bytes_per_request=0,
-        groups=tuple(
-            CacheGroup(
-                kind=group.kind,
-                layers=group.layers,
-                block_tokens=group.block_tokens,
-                page_bytes=group.page_bytes,
-                reserved_blocks=group.reserved_blocks(context),
-                held_blocks=group.held_blocks(context),
+        bytes_per_token=pool.bytes_per_token,
+        state_bytes_per_request=sum(group.layers * group.spec.state_bytes for group in pool.groups),
+        groups=tuple(_cache_group(pool, group, context) for group in pool.groups),
+        blocks_per_request=pool.reserved_blocks(context),
+        bytes_per_request=pool.reserved_bytes(context),
+        held_bytes_per_request=pool.held_bytes(context),
+        prefill_bytes_per_request=pool.prefill_bytes(context),
+        wasted_tokens_per_request=pool.reserved(growing, context) * growing.spec.block_tokens - context
+        if growing
+        else 0,
+        by_context=tuple(
+            CacheAtContext(
+                context_tokens=tokens, reserved_bytes=pool.reserved_bytes(tokens), held_bytes=pool.held_bytes(tokens)
             )
-            for group in pool.groups
+            for tokens in _curve(context)
         ),
-        blocks_per_request=blocks,
-        bytes_per_request=blocks * pool.bytes_per_block,
-        held_bytes_per_request=pool.held_blocks(context) * pool.bytes_per_block,
-        wasted_tokens_per_request=pool.groups[0].reserved_blocks(context) * deployment.block_tokens - context,
-        by_context=tuple(_cache_at(pool, tokens) for tokens in _curve(context)),
-        score_matrix_bytes=score_matrix_bytes(attention.query_heads, context),
+        score_matrix_bytes=score_matrix_bytes(_query_heads(deployment), context),
     )
+
+
+def _cache_group(pool: Pool, group: Group, context: int) -> CacheGroup:
+    return CacheGroup(
+        kind=group.spec.kind.value,
+        layers=group.layers,
+        block_tokens=group.spec.block_tokens,
+        span_tokens=group.spec.span_tokens or None,
+        page_bytes=group.page_bytes,
+        reserved_blocks=pool.reserved(group, context),
+        held_blocks=pool.held(group, context),
+    )
+
+
+def _query_heads(deployment: Deployment) -> int:
+    """Most query heads of any layer; 0 for a model without attention."""
+    mixers = mixers_of(deployment.stack.layers)
+    attention = [m for m in mixers if isinstance(m, Attention | LatentAttention)]
+    return max((m.query_heads if isinstance(m, Attention) else m.heads for m in attention), default=0)
 
 
 def score_matrix_bytes(query_heads: int, context: int) -> int:
@@ -188,21 +208,12 @@ def score_matrix_bytes(query_heads: int, context: int) -> int:
     return query_heads * context * context * 2
 
 
-def _cache_at(pool: kv_cache.Pool, tokens: int) -> CacheAtContext:
-    size = pool.bytes_per_block
-    return CacheAtContext(
-        context_tokens=tokens,
-        reserved_bytes=pool.reserved_blocks(tokens) * size,
-        held_bytes=pool.held_blocks(tokens) * size,
-    )
-
-
 def _curve(context: int) -> list[int]:
     """The context and the powers of two below it, from 1,024."""
     return [*(2**n for n in range(10, context.bit_length()) if 2**n < context), context]
 
 
-def _capacity(deployment: Deployment, pool: kv_cache.Pool) -> Capacity:
+def _capacity(deployment: Deployment, pool: Pool) -> Capacity:
     scenario, dp = deployment.scenario, deployment.ranks.dp
     context, mean = scenario.context, scenario.workload.mean_tokens
     requests = dp * pool.requests(context)
@@ -215,7 +226,7 @@ def _capacity(deployment: Deployment, pool: kv_cache.Pool) -> Capacity:
         max_concurrency=dp * pool.num_blocks / pool.reserved_blocks(context),
         max_num_seqs=limit,
         slots_per_replica=min(requests, limit) if limit else requests,
-        longest_context_tokens=pool.longest_context(1, deployment.stack.max_positions),
+        longest_context_tokens=longest_context(pool, 1, deployment.stack.max_positions),
     )
 
 
@@ -264,7 +275,7 @@ def _fleet(deployment: Deployment, capacity: Capacity) -> Fleet:
     )
 
 
-def _carry(deployment: Deployment, pool: kv_cache.Pool, capacity: Capacity, devices: int) -> Carry:
+def _carry(deployment: Deployment, pool: Pool, capacity: Capacity, devices: int) -> Carry:
     """What this many devices carry at the scenario's context, and the context they carry its concurrency at."""
     per_replica, concurrency = deployment.ranks.devices, deployment.scenario.workload.concurrency
     replicas = devices // per_replica
@@ -281,7 +292,7 @@ def _carry(deployment: Deployment, pool: kv_cache.Pool, capacity: Capacity, devi
         requests_at_context=slots,
         running_requests=min(slots, concurrency),
         queued_requests=max(0, concurrency - slots),
-        longest_context_tokens=pool.longest_context(per_rank, deployment.stack.max_positions) if schedulable else 0,
+        longest_context_tokens=longest_context(pool, per_rank, deployment.stack.max_positions) if schedulable else 0,
     )
 
 

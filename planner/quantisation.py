@@ -4,9 +4,9 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.errors import InputError
 from planner.origin import Origin
@@ -16,9 +16,24 @@ from planner.units import ceil_div
 SMALLEST_BLOCK = 32
 """Side of the smallest block that the engine can refine the blocks of an expert's slice to."""
 
-CACHE_SCALES = 4
-"""Query, key, value and probability scales that these methods create in each attention layer, in the model's
-dtype (vLLM 0.33, model_executor/layers/quantization/kv_cache.py)."""
+
+class CacheScales(NamedTuple):
+    """Scales of the KV cache that a method creates in each attention layer, quantised cache or not."""
+
+    served: int = 0
+    """How many in the model's dtype."""
+    floats: int = 0
+    """How many in float32."""
+    latent: bool = False
+    """In layers of latent attention too."""
+
+
+NO_SCALES = CacheScales()
+CACHE_SCALES = CacheScales(4)
+"""For the query, key, value and probabilities (vLLM 0.33, model_executor/layers/quantization/kv_cache.py)."""
+MODELOPT_SCALES = CacheScales(4, latent=True)
+COMPRESSED_SCALES = CacheScales(3, 3)
+"""Zero points in the model's dtype beside float32 scales (compressed_tensors.py)."""
 
 
 MAX_PATTERN = 300
@@ -26,6 +41,8 @@ MAX_REPEATS = 3
 _REPEAT = re.compile(r"[*+{]|(?<!\()\?")
 _UNBOUNDED = re.compile(r"\)[*+{]")
 """A repeated group can take exponential time to match, and no module pattern needs one."""
+_TOWER_LAYER = re.compile(r"(\b(?:blocks|layers|deepstack_merger_list))\\?\.(?:\d+|\*|\\d\+)(?=\\?\.|$)")
+"""A layer's number below a tower's name: towers' tensors are named without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +61,28 @@ class Quantisation:
     """Bits of the zero point stored beside each scale."""
     tensor_scales: int = 0
     """Further float32 scales per weight matrix (global and activation scales)."""
-    cache_scales: int = 0
-    """Scales of the KV cache in each attention layer, in the model's dtype."""
+    cache_scales: CacheScales = NO_SCALES
     excluded: tuple[str, ...] = ()
     """Module names or patterns that stay in the model's dtype."""
+    named: tuple[tuple[tuple[str, ...], "Quantisation"], ...] = ()
+    """(module names or patterns, the form that these have instead of this one)."""
+    head: bool = False
+    """The output head has this form too, unless it is excluded."""
+    only_named: bool = False
+    """Modules that `named` leaves out stay in the model's dtype."""
+    experts_only: bool = False
+    """Only routed experts are stored so; all else stays in the model's dtype."""
+    expert_multiple: int = 1
+    """The engine pads the width of an expert on a rank to a multiple of this."""
 
     def weight_bytes(self, rows: int, cols: int) -> int:
         """Stored bytes of one rows x cols weight matrix with its scales [B].
 
         source: vLLM 0.33, model_executor/layers/quantization (fp8.py, modelopt.py, awq.py, gptq.py)
         """
-        groups = ceil_div(rows, self.scale_rows or rows) * ceil_div(cols, self.scale_cols or cols)
+        # Of groups along a row, a slice keeps whole ones only; of blocks, the cut ones too.
+        per_row = ceil_div(cols, self.scale_cols or cols) if self.has_blocks else cols // (self.scale_cols or cols)
+        groups = ceil_div(rows, self.scale_rows or rows) * max(1, per_row)
         scales = groups * self.scale_bytes + ceil_div(groups * self.zero_point_bits, 8)
         return ceil_div(rows * cols * self.weight_bits, 8) + scales + 4 * self.tensor_scales
 
@@ -75,13 +103,46 @@ class Quantisation:
         """True if a scale is shared by a block of rows and columns, which a slice should not cut."""
         return (self.scale_rows or 1) > 1 and (self.scale_cols or 1) > 1
 
-    def leaves_alone(self, module: str) -> bool:
-        """True if the checkpoint keeps this module in the model's dtype (the output head always is)."""
-        return module == "lm_head" or any(_matches(pattern, module) for pattern in self.excluded)
+    @property
+    def names_layers(self) -> bool:
+        """True if it treats some layers unlike others."""
+        return any(_by_layer(names).single for names in (self.excluded, *(names for names, _ in self.named)))
+
+    def in_layer(self, layer: int) -> "Quantisation":
+        """The form within one decoder layer: of the names that mean single layers, only those of this one."""
+        named = tuple((_by_layer(names).of(layer), form) for names, form in self.named)
+        return replace(self, excluded=_by_layer(self.excluded).of(layer), named=named)
+
+    def form_of(self, module: str) -> "Quantisation | None":
+        """The form of one module; None where it stays in the model's dtype."""
+        if _named(module, self.excluded) or (self.experts_only and ".experts." not in module):
+            return None
+        for names, form in self.named:
+            if _named(module, names):
+                return form
+        return None if self.only_named or (module == "lm_head" and not self.head) else self
 
 
 FP8_TENSOR = Quantisation("fp8, one scale per tensor", 8, 4, cache_scales=CACHE_SCALES)
 FP8_CHANNEL = replace(FP8_TENSOR, name="fp8, one scale per output channel", scale_rows=1)
+NVFP4 = Quantisation("nvfp4, an fp8 scale per 16", 4, 1, 1, 16, tensor_scales=2, cache_scales=MODELOPT_SCALES)
+MXFP4 = Quantisation("mxfp4, a scale of one byte per 32", 4, 1, 1, 32)
+MXFP8 = Quantisation("mxfp8, a scale of one byte per 32", 8, 1, 1, 32, cache_scales=MODELOPT_SCALES)
+ALGORITHMS = {
+    "FP8": replace(FP8_TENSOR, tensor_scales=1, cache_scales=MODELOPT_SCALES),
+    "FP8_PER_CHANNEL_PER_TOKEN": replace(FP8_CHANNEL, cache_scales=MODELOPT_SCALES),
+    "FP8_PB_WO": replace(
+        FP8_TENSOR,
+        name="fp8, one scale per 128x128 block",
+        scale_rows=128,
+        scale_cols=128,
+        cache_scales=MODELOPT_SCALES,
+    ),
+    "NVFP4": NVFP4,
+    "W4A16_NVFP4": replace(NVFP4, tensor_scales=1),
+    "MXFP8": MXFP8,
+}
+"""ModelOpt's names for the forms (vLLM 0.33, model_executor/layers/quantization/modelopt.py)."""
 
 ENGINE_FLAGS = {"fp8": FP8_TENSOR}
 """What the engine can quantise an unquantised checkpoint to while loading it (`--quantization`)."""
@@ -103,12 +164,14 @@ def from_checkpoint(
 ) -> Quantisation | None:
     """The form a checkpoint declares, or None where its weights are not quantised.
 
-    config.json's quantization_config is read; hf_quant_config.json only where that is absent, and it counts
-    only when its producer is modelopt. The engine takes a quantization_config that names no quant_method for
-    none at all, and makes room for weights in the model's dtype (vLLM 0.33, config/model.py).
+    config.json's quantization_config is read, or its text_config's; hf_quant_config.json only where they are absent,
+    and it counts only when its producer is modelopt. The engine takes a quantization_config that names no quant_method
+    for none at all, and makes room for weights in the model's dtype (vLLM 0.33, config/model.py).
     raises: InputError for a method that planner does not know
     """
     declared = config.get("quantization_config") or config.get("compression_config")
+    if declared is None:
+        declared = _mapping(config.get("text_config")).get("quantization_config")
     if declared is None:
         if not hf_quant_config or _mapping(hf_quant_config.get("producer")).get("name") != "modelopt":
             return None
@@ -118,8 +181,12 @@ def from_checkpoint(
     method = str(declared.get("quant_method") or "").lower()
     if not method:
         return None
+    if config.get("model_type") == "kimi_k3" and declared.get("format") == "mxfp4-pack-quantized":
+        method = "mxfp4"  # The engine takes it so (vLLM 0.33, model_executor/models/config.py).
     reader = _READERS.get(method.split("_")[0] if method.startswith("modelopt") else method)
     found = reader(declared) if reader else None
+    if found and config.get("model_type") == "deepseek_v4" and method in ("fp8", "deepseek_v4_fp8"):
+        found = _deepseek_v4(found, config.get("expert_dtype", "fp4"), declared)
     if found is None:
         raise InputError(
             f"{origin.at('quantization_config')}: weight quantisation {shown(method)} in this form is not known; "
@@ -131,42 +198,124 @@ def from_checkpoint(
 
 def _fp8(declared: Mapping[str, Any]) -> Quantisation | None:
     block = declared.get("weight_block_size")
-    excluded = _names(declared.get("modules_to_not_convert") or declared.get("ignored_layers"))
+    excluded = _names(declared.get("ignored_layers") or declared.get("modules_to_not_convert"))
     if block:
-        if not isinstance(block, list) or len(block) != 2 or not all(_positive(side) for side in block):
-            return None
-        rows, cols = block
-        name = f"fp8, one scale per {rows}x{cols} block"
-        return replace(FP8_TENSOR, name=name, scale_rows=rows, scale_cols=cols, excluded=excluded)
+        form = _fp8_blocks(block)
+        return form and replace(form, excluded=excluded)
     static = 1 if declared.get("activation_scheme") == "static" else 0
     return replace(FP8_TENSOR, tensor_scales=static, excluded=excluded)
 
 
+def _fp8_blocks(block: object) -> Quantisation | None:
+    if not isinstance(block, list) or len(block) != 2 or not all(_positive(side) for side in block):
+        return None
+    rows, cols = block
+    return replace(FP8_TENSOR, name=f"fp8, one scale per {rows}x{cols} block", scale_rows=rows, scale_cols=cols)
+
+
+def _deepseek_v4(form: Quantisation, experts: object, declared: Mapping[str, Any]) -> Quantisation | None:
+    """DeepSeek-V4: block scales of one byte, and experts in fp4 of one kind or the other, unless they are fp8 too.
+
+    source: vLLM 0.33, models/deepseek_v4/quant_config.py
+    """
+    if experts == "fp8":
+        return form
+    if experts != "fp4":
+        return None
+    fp4 = NVFP4 if str(declared.get("moe_quant_algo") or "").upper() == "NVFP4" else MXFP4
+    name = f"{form.name}; experts in {fp4.name}"
+    return replace(form, name=name, scale_bytes=1, named=((("ffn.experts",), fp4),))
+
+
 def _modelopt(declared: Mapping[str, Any]) -> Quantisation | None:
     algorithm = str(declared.get("quant_algo", "")).upper()
-    excluded = _names(declared.get("exclude_modules") or declared.get("ignore"))
-    if algorithm == "FP8":
-        return replace(FP8_TENSOR, tensor_scales=1, excluded=excluded)
-    if algorithm == "NVFP4":
-        name = "nvfp4, an fp8 scale per 16"
-        return Quantisation(name, 4, 1, 1, 16, tensor_scales=2, cache_scales=CACHE_SCALES, excluded=excluded)
-    return None
+    excluded = _names(declared.get("ignore") or declared.get("exclude_modules"))
+    if algorithm == "MIXED_PRECISION":
+        return _mixed(declared, excluded)
+    form = ALGORITHMS.get(algorithm)
+    return form and replace(form, excluded=excluded, head=True)
+
+
+def _mixed(declared: Mapping[str, Any], excluded: tuple[str, ...]) -> Quantisation | None:
+    """ModelOpt's mixed precision: each quantised module is listed with its own form."""
+    by_form: dict[str, dict[str, None]] = {}
+    for module, details in _mapping(declared.get("quantized_layers")).items():
+        parent, single_expert, _ = str(module).partition(".experts.")
+        name = f"{parent}.experts" if single_expert else parent
+        by_form.setdefault(str(_mapping(details).get("quant_algo", "")).upper(), {})[name] = None
+    if not by_form or not set(by_form) <= set(ALGORITHMS):
+        return None
+    forms = {algorithm: ALGORITHMS[algorithm] for algorithm in sorted(by_form)}
+    fp8_cache = str(declared.get("kv_cache_quant_algo") or "").upper() == "FP8" or declared.get("kv_cache_scheme")
+    return replace(
+        next(iter(forms.values())),
+        name="; ".join(form.name for form in forms.values()),
+        cache_scales=CACHE_SCALES if fp8_cache else NO_SCALES,
+        excluded=excluded,
+        named=tuple((tuple(by_form[algorithm]), form) for algorithm, form in forms.items()),
+        head=True,
+        only_named=True,
+    )
 
 
 def _compressed_tensors(declared: Mapping[str, Any]) -> Quantisation | None:
-    groups = declared.get("config_groups")
-    if not isinstance(groups, Mapping) or len(groups) != 1:
+    """Groups of modules with a form each; the group of all linear layers is the form of what no other names."""
+    groups = [_mapping(group) for group in _mapping(declared.get("config_groups")).values()]
+    forms = [(_names(group.get("targets") or ["Linear"]), _compressed_form(group)) for group in groups]
+    if not forms or not all(form and targets for targets, form in forms):
         return None
-    weights = _mapping(_mapping(next(iter(groups.values()))).get("weights"))
+    general = [form for targets, form in forms if form and "Linear" in targets]
+    named = tuple((targets, form) for targets, form in forms if form and "Linear" not in targets)
+    if len(general) > 1:
+        return None
+    base = general[0] if general else named[0][1]
+    name = "; ".join(dict.fromkeys(form.name for form in (*general, *(form for _, form in named))))
+    return replace(
+        base,
+        name=name,
+        cache_scales=COMPRESSED_SCALES,
+        excluded=_names(declared.get("ignore")),
+        named=named,
+        only_named=not general,
+    )
+
+
+def _compressed_form(group: Mapping[str, Any]) -> Quantisation | None:
+    """One group's form, by bits, kind and what shares a scale."""
+    weights, inputs = _mapping(group.get("weights")), _mapping(group.get("input_activations"))
     bits, kind, strategy = weights.get("num_bits"), weights.get("type"), weights.get("strategy")
-    excluded = _names(declared.get("ignore"))
-    if kind == "float" and bits == 8 and strategy in ("channel", "tensor"):
-        form = FP8_CHANNEL if strategy == "channel" else FP8_TENSOR
-        return replace(form, excluded=excluded)
-    group = weights.get("group_size") if strategy == "group" else None
-    if kind == "int" and type(bits) is int and bits in (4, 8) and (group is None or _positive(group)):
-        return Quantisation(f"int{bits}", bits, 2, 1, group, cache_scales=CACHE_SCALES, excluded=excluded)
-    return None
+    size = weights.get("group_size")
+    static = 1 if inputs and not inputs.get("dynamic") else 0
+    if (kind, bits) == ("float", 8):
+        if strategy == "block":
+            return _fp8_blocks(weights.get("block_structure"))
+        if size == 32:
+            return MXFP8
+        form = {"channel": FP8_CHANNEL, "tensor": FP8_TENSOR}.get(str(strategy))
+        return form and replace(form, tensor_scales=static)
+    if (kind, bits) == ("float", 4):
+        nvfp4 = NVFP4 if inputs else replace(NVFP4, tensor_scales=1)
+        return nvfp4 if size == 16 else MXFP4 if size == 32 else None
+    if kind != "int" or type(bits) is not int or bits not in (4, 8):
+        return None
+    grouped = strategy == "group" or (strategy is None and size is not None)
+    if grouped and not _positive(size):
+        return None
+    zero_bits = 0 if weights.get("symmetric", True) or inputs else bits
+    scale_bytes = 4 if inputs else 2
+    return Quantisation(
+        f"int{bits}, a scale per {size}" if grouped else f"int{bits}",
+        bits,
+        scale_bytes,
+        None if strategy == "tensor" else 1,
+        size if grouped else None,
+        zero_point_bits=zero_bits,
+        tensor_scales=static,
+    )
+
+
+TOWERS = ("visual", "vision_tower", "vision_model", "audio_tower", "multi_modal_projector")
+"""Modules that the tools of GPTQ and AWQ leave alone whether they say so or not: they know text layers only."""
 
 
 def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
@@ -181,16 +330,28 @@ def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
         1,
         group if group > 0 else None,
         zero_point_bits=bits,
-        excluded=_names(declared.get("modules_to_not_convert")),
+        excluded=(*_names(declared.get("modules_to_not_convert")), *TOWERS),
     )
+
+
+def _mxfp4(declared: Mapping[str, Any]) -> Quantisation:
+    """OCP microscaling: 4-bit floats with a one-byte exponent per 32, in the experts only.
+
+    source: vLLM 0.33, layers/quantization/mxfp4.py, layers/fused_moe/oracle/mxfp4.py (the default kernel's padding)
+    """
+    excluded = _names(declared.get("modules_to_not_convert"))
+    name = "mxfp4, an exponent per 32, experts only"
+    return Quantisation(name, 4, 1, 1, 32, excluded=excluded, experts_only=True, expert_multiple=64)
 
 
 _READERS = {
     "fp8": _fp8,
+    "deepseek_v4_fp8": _fp8,
     "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors,
     "gptq": _gptq,
     "awq": _gptq,
+    "mxfp4": _mxfp4,
 }
 
 
@@ -206,10 +367,58 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(str(v) for v in value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
 
 
+_LAYER = re.compile(
+    r"^(re:)?\^?(?:\.\*|\*)?(?:\\?\.)?(?:(?:model|language_model|backbone|transformer|decoder)\\?\.)*(?:layers|h)\\?\."
+    r"(?P<index>\d+\*?|\*|\.\*|\.\+|\\d\+|\[0-9\]\+|\((?:\?:)?\d+(?:\|\d+)*\))"
+    r"(?:\\?\.(?P<local>.*))?$"
+)
+"""A name or pattern within the decoder's layers: which layers, and what in them."""
+_EXPERT = re.compile(r"^(.*\bexperts)\\?\.(?:\d+|\.?\*|\\d\+)(?:\\?\..*)?$")
+"""Modules of single experts: the engine joins all experts of a layer in one module."""
+
+
+class _Names(NamedTuple):
+    """Module names and patterns without their layers, by the layers they mean."""
+
+    everywhere: tuple[str, ...]
+    single: dict[str, set[str]]
+    """Layer number, or number and '*' for all that begin with it, and what is named there."""
+
+    def of(self, layer: int) -> tuple[str, ...]:
+        """Those that hold in one layer."""
+        number = str(layer)
+        keys = (number, *(f"{number[:end]}*" for end in range(1, len(number) + 1)))
+        here = {name for key in keys for name in self.single.get(key, ())}
+        return (*self.everywhere, *sorted(here)) if here else self.everywhere
+
+
+@lru_cache(maxsize=64)
+def _by_layer(names: tuple[str, ...]) -> _Names:
+    everywhere: dict[str, None] = {}
+    single: dict[str, set[str]] = {}
+    for name in names:
+        found = _LAYER.match(name)
+        regex = "re:" if name.startswith("re:") else ""
+        local = _EXPERT.sub(r"\1", (found["local"] or (".*" if regex else "*")) if found else name.removeprefix("re:"))
+        local = "lm_head" if local.endswith(".lm_head") else local
+        index = found["index"] if found else "*"
+        if not index[0].isdigit() and index[0] != "(":
+            everywhere[f"{regex}{local}"] = None
+            continue
+        for number in re.findall(r"\d+\*?", index):
+            single.setdefault(number, set()).add(f"{regex}{local}")
+    return _Names(tuple(everywhere), single)
+
+
+def _named(module: str, names: tuple[str, ...]) -> bool:
+    """True if any of the names or patterns means the module, whatever its layer."""
+    return any(_matches(name, module) for name in _by_layer(names).everywhere)
+
+
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """A module pattern without its layer prefix: 're:' is a regular expression, '*' any text, else a name."""
-    text = re.sub(r"^(re:)?(\.\*|\*)?(model\.)?layers\.(\d+|\*|\\d\+)\.", r"\1", text)
+    """A module pattern: 're:' is a regular expression, '*' any text, else a name."""
+    text = _TOWER_LAYER.sub(r"\1", text)
     if not text.startswith("re:"):
         first, *rest = (re.escape(part) for part in text.split("*"))
         *middle, last = rest or [""]

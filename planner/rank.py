@@ -1,10 +1,15 @@
 """One rank of a deployment: its memory lines and its block pool, and which rank governs."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from planner import kv_cache
+from planner.blocks import Layer
+from planner.cache_groups import Group, group_layers
+from planner.cache_specs import CacheRules, layer_specs
 from planner.deployment import Deployment
+from planner.inputs import StaticReserve
 from planner.memory import RankMemory, Term, activation_bytes, non_torch_bytes
+from planner.pool import BlockPool, PlainPool, Pool, TokenPool
 from planner.sharding import Stage, stages
 from planner.units import gib_to_bytes, scale_up
 from planner.weights import loaded_bytes, rank_bytes
@@ -14,25 +19,42 @@ from planner.weights import loaded_bytes, rank_bytes
 class Rank:
     """The memory and the block pool of each rank of one pipeline stage."""
 
-    stage: int
+    stage: Stage
     memory: RankMemory
-    pool: kv_cache.Pool
+    pool: Pool
 
 
 def governing_rank(deployment: Deployment) -> Rank:
     """The pipeline stage that holds the fewest requests of the full context; the first of equals."""
     context = deployment.scenario.context
-    ranks = [_rank(deployment, stage) for stage in stages(deployment.stack, deployment.ranks.pp)]
+    every = stages(deployment.stack, deployment.ranks.pp)
+    ranks = [_rank(deployment, stage) for stage in every if any(layer.mixers for layer in stage.layers)]
     return min(ranks, key=lambda r: (r.pool.requests(context), r.pool.num_blocks, r.memory.kv_budget.bytes))
 
 
 def _rank(deployment: Deployment, stage: Stage) -> Rank:
     memory = rank_memory(deployment, stage)
-    groups = kv_cache.groups(
-        stage.layers, deployment.ranks.tp, deployment.dtype, deployment.kv_dtype, deployment.block_tokens
-    )
-    pool = kv_cache.Pool(groups, memory.kv_budget.bytes, deployment.scenario.engine.null_blocks)
-    return Rank(stage.index, memory, pool)
+    return Rank(stage, memory, make_pool(deployment, stage, memory.kv_budget.bytes))
+
+
+def make_pool(deployment: Deployment, stage: Stage, kv_bytes: int) -> Pool:
+    """The pool that the engine makes of a rank's KV bytes."""
+    groups = stage_groups(stage.layers, deployment.rules)
+    engine = deployment.scenario.engine
+    if deployment.rules.one_pool:
+        return BlockPool(groups, kv_bytes, engine.null_blocks, deployment.flight)
+    if split := engine.token_pools:
+        return TokenPool(groups, kv_bytes, deployment.flight, split.window_share, split.state_share)
+    return PlainPool(groups, kv_bytes, deployment.flight)
+
+
+@lru_cache(maxsize=256)
+def stage_groups(layers: tuple[Layer, ...], rules: CacheRules) -> tuple[Group, ...]:
+    """The cache groups of a stage's layers."""
+    counts = layer_specs(layers, rules)
+    if rules.one_pool:
+        return group_layers(counts)
+    return tuple(Group(spec, count, count * spec.page_bytes) for spec, count in counts.items())
 
 
 def rank_memory(deployment: Deployment, stage: Stage) -> RankMemory:
@@ -48,7 +70,7 @@ def rank_memory(deployment: Deployment, stage: Stage) -> RankMemory:
         budget = Term("KV cache", pool, "given", "engine_options.kv_cache_bytes")
         reserve = Term("left over", device.bytes - used - pool, "computed", "device less the other lines")
         return RankMemory(device, weights, workspace, reserve, budget)
-    reserve = _reserve(deployment)
+    reserve = _reserve(deployment, device.bytes - used)
     budget = Term("KV cache", device.bytes - used - reserve.bytes, "computed", "device less the other lines")
     return RankMemory(device, weights, workspace, reserve, budget)
 
@@ -79,33 +101,60 @@ def _workspace(deployment: Deployment, stage: Stage) -> tuple[Term, ...]:
     tokens, sequences = deployment.max_num_batched_tokens, deployment.max_num_seqs
     if constants is None or tokens is None or sequences is None:
         return ()
+    basis, source = constants.basis, constants.source
+    context = Term(
+        "CUDA context and communication",
+        non_torch_bytes(deployment.ranks, constants),
+        basis,
+        "outside torch's allocator",
+        source,
+    )
+    if deployment.scenario.engine.static_reserve:
+        return (context,)  # activations and graphs are inside the reserve
     activations = activation_bytes(
         deployment.stack, stage, deployment.ranks, deployment.dtype, tokens, sequences, constants
     )
-    basis, source = constants.basis, constants.source
     text = f"peak at {tokens:,} batched tokens and {sequences:,} sequences"
     return (
         Term("activations", activations, basis, text, source),
-        Term(
-            "CUDA context and communication",
-            non_torch_bytes(deployment.ranks, constants),
-            basis,
-            "outside torch's allocator",
-            source,
-        ),
+        context,
         Term("CUDA graphs", gib_to_bytes(constants.cuda_graph_gib), basis, "set aside at start-up", source),
     )
 
 
-def _reserve(deployment: Deployment) -> Term:
-    """What the engine leaves free: given, or what its memory utilisation does not take."""
+def _reserve(deployment: Deployment, free_bytes: int) -> Term:
+    """What the engine leaves free: given, or by its own rule.
+
+    free_bytes: what weights and workspace leave of the device
+    """
     scenario, device = deployment.scenario, deployment.device
     if scenario.memory.reserve_gib is not None:
         given = scenario.memory.reserve_gib
         return Term("reserve", gib_to_bytes(given), "given", f"memory.reserve_gib {given} GiB")
-    share = scenario.engine_options.gpu_memory_utilization or scenario.engine.gpu_memory_utilization
+    engine = scenario.engine
+    if static := engine.static_reserve:
+        return _static_reserve(deployment, static)
+    if engine.free_memory_share is not None:
+        kept = free_bytes - int(max(0, free_bytes) * engine.free_memory_share)
+        text = f"{free_bytes:,} B free after loading x (1 - {engine.free_memory_share})"
+        return Term("reserve", kept, "computed", text, engine.source)
+    share = scenario.engine_options.gpu_memory_utilization or engine.gpu_memory_utilization
     if share is None:
         return Term("reserve", 0, "given", "none")
     requested = scale_up(device.bytes, share)
     text = f"{device.bytes:,} B - ceil({device.bytes:,} B x {share} gpu_memory_utilization)"
-    return Term("reserve", device.bytes - requested, "computed", text, scenario.engine.source)
+    return Term("reserve", device.bytes - requested, "computed", text, engine.source)
+
+
+def _static_reserve(deployment: Deployment, static: StaticReserve) -> Term:
+    """SGLang's reserve: metadata, chunked prefill, parallelism and graphs, and a floor on large devices."""
+    chunk, ranks = deployment.max_num_batched_tokens or 0, deployment.ranks
+    mib = static.base_mib + static.mib_per_chunk_token * chunk + static.graph_mib
+    reserve = gib_to_bytes(mib / 1024 + static.gib_per_8_ranks * ranks.tp * ranks.pp / 8)
+    if deployment.device.bytes > gib_to_bytes(static.least_from_gib):
+        reserve = max(reserve, gib_to_bytes(static.least_gib))
+    text = (
+        f"{static.base_mib} MiB + {static.mib_per_chunk_token} MiB x {chunk:,} tokens per chunk + "
+        f"{static.graph_mib} MiB graphs + {static.gib_per_8_ranks} GiB x {ranks.tp * ranks.pp} ranks / 8"
+    )
+    return Term("reserve", reserve, "computed", text, deployment.scenario.engine.source)

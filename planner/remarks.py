@@ -1,9 +1,11 @@
 """What a reader must know beside the numbers: assumptions that nobody gave, and warnings."""
 
-from planner.blocks import EXPERT_SPLITS
+from planner.cache_specs import mixers_of
 from planner.deployment import Deployment
 from planner.memory import RankMemory
+from planner.mixers import Attention
 from planner.report import Capacity, Fleet
+from planner.tensors import EXPERT_SPLITS
 from planner.units import GIB
 
 
@@ -83,7 +85,8 @@ def _first_clause(text: str) -> str:
 
 def _parallelism_warnings(deployment: Deployment) -> list[str]:
     tp, found = deployment.ranks.tp, []
-    kv_heads = min(layer.mixer.kv_heads for layer in deployment.stack.layers)
+    attention = [m for m in mixers_of(deployment.stack.layers) if isinstance(m, Attention)]
+    kv_heads = min((m.kv_heads for m in attention), default=tp)
     if tp > kv_heads:
         found.append(
             f"tp {tp} exceeds the {kv_heads} key/value heads: each rank stores one whole head, so a rank holds no more "

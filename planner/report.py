@@ -84,6 +84,8 @@ class CacheGroup(Part):
     kind: Printable
     layers: int
     block_tokens: int
+    span_tokens: int | None
+    """The window or chunk, where there is one."""
     page_bytes: int
     """One block, all layers of the group."""
     reserved_blocks: int
@@ -112,6 +114,9 @@ class KvCache(Part):
     bytes_per_request: int
     """What the engine reserves at the full context."""
     held_bytes_per_request: int
+    """What it holds while it decodes at the full context."""
+    prefill_bytes_per_request: int
+    """What it holds at most while its prompt is prefilled in chunks."""
     wasted_tokens_per_request: int
     by_context: tuple[CacheAtContext, ...]
     score_matrix_bytes: int

@@ -11,6 +11,7 @@ from planner.origin import Origin
 from planner.report import Comparison, Report
 
 MAX_REPORT_BYTES = 16 * 2**20
+MAX_ORACLE_BYTES = 256 * 2**20
 KINDS: dict[str, type[Report] | type[Comparison]] = {"planner report": Report, "planner comparison": Comparison}
 
 

@@ -18,9 +18,11 @@ class VendorConfig:
     `raise_problems` then ends the reading.
     """
 
-    def __init__(self, fields: Mapping[str, Any], origin: Origin) -> None:
+    def __init__(self, fields: Mapping[str, Any], origin: Origin, nesting: tuple[str, ...] = ()) -> None:
         self.fields = fields
         self.origin = origin
+        self.nesting = nesting
+        """The sections of the model's config that lead here."""
         self.problems: list[str] = []
 
     def problem(self, field: str, message: str) -> None:
@@ -98,7 +100,7 @@ class VendorConfig:
             if value is not None:
                 self.problem(field, f"a mapping is needed, not {shown(value)}")
             value = {}
-        nested = VendorConfig(value, self.origin.within(field))
+        nested = VendorConfig(value, self.origin.within(field), (*self.nesting, field))
         nested.problems = self.problems
         return nested
 

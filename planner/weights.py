@@ -38,10 +38,9 @@ def served_dtype(config: Mapping[str, object], asked: str) -> str:
 def published_bytes(stack: Stack, dtype: str, quantisation: Quantisation | None) -> int:
     """Bytes of the whole model without the engine's vocabulary padding [B]."""
     total = 0
-    for count, tensor in stack.tensors():
-        quantised = quantisation and tensor.quantisable and not quantisation.leaves_alone(tensor.name)
-        if quantisation and quantised:
-            size = tensor.copies * quantisation.weight_bytes(tensor.rows, tensor.cols)
+    for count, tensor, form in stages(stack, 1)[0].forms(stack, quantisation):
+        if form and tensor.quantisable:
+            size = tensor.copies * form.weight_bytes(tensor.rows, tensor.cols)
         else:
             size = tensor.elements * DTYPE_BYTES[tensor.dtype or dtype]
         total += count * size

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planner.architectures import known_families, resolve
-from planner.blocks import FullAttention
 from planner.errors import InputError
+from planner.mixers import Attention
 from planner.origin import Origin
 
 MODELS: dict[str, Any] = json.loads((Path(__file__).parent / "oracles/published_parameters.json").read_text("utf-8"))[
@@ -112,5 +112,5 @@ def test_baichuan_without_rotary_positions_has_alibi() -> None:
     alibi = {**config, "max_position_embeddings": None, "model_max_length": 4096}
     for fields, expected in ((config, False), (alibi, True)):
         mixer = resolve(fields, ORIGIN).layers[0].mixer
-        assert isinstance(mixer, FullAttention)
+        assert isinstance(mixer, Attention)
         assert mixer.alibi is expected

@@ -16,8 +16,9 @@ from planner.errors import InputError, nearest
 from planner.origin import Origin
 from planner.vendor_config import VendorConfig
 
-OTHER_PARTS = ("vision_config", "audio_config", "text_config", "thinker_config")
-"""Sections by which a config shows towers beside, or around, its text model."""
+SECTIONS = ("vision_config", "audio_config", "text_config", "thinker_config", "encoder", "talker_config")
+"""Sections by which a config shows towers beside, or around, its text model; a family lists the ones it reads in a
+SECTIONS of its own, and any other is refused."""
 
 
 def resolve(fields: Mapping[str, Any], origin: Origin) -> Stack:
@@ -43,13 +44,12 @@ def _family(config: VendorConfig) -> ModuleType:
     model_type = config.fields.get("model_type")
     if not isinstance(model_type, str):
         raise InputError(f"{config.origin.at('model_type')}: missing; planner tells model families by it")
-    other = next((part for part in OTHER_PARTS if isinstance(config.fields.get(part), Mapping)), None)
-    if other:
-        raise InputError(
-            f"{config.origin.at(other)}: {model_type!r} with this section is more than one text model, which "
-            "this version does not size; only text models whose layers are all full attention are"
-        )
-    return _namesake(model_type) or _searched(model_type, config.origin)
+    family = _namesake(model_type) or _searched(model_type, config.origin)
+    unread = set(SECTIONS) - set(getattr(family, "SECTIONS", ()))
+    for section in sorted(unread):
+        if isinstance(config.fields.get(section), Mapping):
+            config.problem(section, f"{model_type!r} with this section is more than planner knows of the family")
+    return family
 
 
 def _namesake(model_type: str) -> ModuleType | None:

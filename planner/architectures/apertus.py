@@ -1,7 +1,8 @@
 """Apertus (transformers, models/apertus/modeling_apertus.py and activations.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, Tensor
+from planner.blocks import Layer, Stack
+from planner.tensors import Tensor
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("apertus",)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, norm
+from planner.blocks import Layer, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("bloom",)

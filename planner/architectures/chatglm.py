@@ -1,7 +1,9 @@
 """ChatGLM2, ChatGLM3 and GLM-4-9B in the Hub's own format (vLLM, model_executor/models/chatglm.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Embedding, FullAttention, Layer, Mlp, Stack, norm
+from planner.blocks import Embedding, Layer, Mlp, Stack
+from planner.mixers import Attention
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("chatglm",)
@@ -30,7 +32,7 @@ def blocks(config: VendorConfig) -> Stack:
         f"{kv_heads} groups do not divide num_attention_heads {heads}",
     )
     norm_bias = not config.flag("rmsnorm", default=True)
-    attention = FullAttention(
+    attention = Attention(
         hidden,
         heads,
         kv_heads,

@@ -1,7 +1,8 @@
 """Cohere Command R and R+ (transformers, models/cohere/modeling_cohere.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Split, Stack, Tensor
+from planner.blocks import Layer, Stack
+from planner.tensors import Split, Tensor
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("cohere",)

@@ -1,7 +1,8 @@
 """DBRX (transformers, models/dbrx/modeling_dbrx.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import FullAttention, Layer, Moe, Stack
+from planner.blocks import Layer, Moe, Stack
+from planner.mixers import Attention
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("dbrx",)
@@ -25,7 +26,7 @@ def blocks(config: VendorConfig) -> Stack:
     ffn.refuse_unless(top_k <= experts, "moe_top_k", f"{top_k} is more than the model's {experts} experts")
     qkv = "norm_attn_norm.attn.Wqkv"
     layer = Layer(
-        FullAttention(hidden, heads, kv_heads, width, width, names=(qkv, qkv, qkv, "norm_attn_norm.attn.out_proj")),
+        Attention(hidden, heads, kv_heads, width, width, names=(qkv, qkv, qkv, "norm_attn_norm.attn.out_proj")),
         Moe(hidden, ffn.integer("ffn_hidden_size", default=3584, most=common.MOST_WIDTH), experts, top_k, name="ffn"),
         common.layer_norms(config),
     )

@@ -1,7 +1,8 @@
 """FlexOlmo (transformers, models/flex_olmo/modeling_flex_olmo.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Moe, Stack, norm
+from planner.blocks import Layer, Moe, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("flex_olmo",)

@@ -1,7 +1,8 @@
 """GPT-2 (transformers, models/gpt2/modeling_gpt2.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, Tensor
+from planner.blocks import Layer, Stack
+from planner.tensors import Tensor
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("gpt2",)

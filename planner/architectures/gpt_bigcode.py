@@ -1,7 +1,8 @@
 """SantaCoder and StarCoder (transformers, models/gpt_bigcode/modeling_gpt_bigcode.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, Tensor
+from planner.blocks import Layer, Stack
+from planner.tensors import Tensor
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("gpt_bigcode",)

@@ -1,7 +1,8 @@
 """MiniMax M2 (vLLM, model_executor/models/minimax_m2.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Moe, Split, Stack, Tensor
+from planner.blocks import Layer, Moe, Stack
+from planner.tensors import Split, Tensor
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("minimax_m2",)

@@ -8,8 +8,7 @@ MODEL_TYPES = ("mixtral",)
 
 
 def blocks(config: VendorConfig) -> Stack:
-    """Llama's attention without biases, and experts in every layer."""
-    common.refuse_windows(config)
+    """Llama's attention without biases, and experts in every layer; a window limits all of them."""
     experts, top_k = common.routing(config, ("num_local_experts",), default=2)
     intermediate = config.integer("intermediate_size", most=common.MOST_WIDTH)
     layer = Layer(
@@ -17,5 +16,5 @@ def blocks(config: VendorConfig) -> Stack:
         Moe(common.hidden_size(config), intermediate, experts, top_k, name="block_sparse_moe"),
         common.layer_norms(config),
     )
-    layers = (layer,) * common.layer_count(config)
+    layers = common.interleaved(layer, common.windowed_layers(config), common.window(config))
     return Stack(common.token_embedding(config), layers, *common.positions(config))

@@ -1,7 +1,8 @@
 """MPT (transformers, models/mpt/modeling_mpt.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import FullAttention, Layer, Mlp, Stack
+from planner.blocks import Layer, Mlp, Stack
+from planner.mixers import Attention
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("mpt",)
@@ -26,7 +27,7 @@ def blocks(config: VendorConfig) -> Stack:
     ratio = config.integer("expansion_ratio", default=4)
     config.refuse_unless(ratio == 4, "expansion_ratio", f"{ratio} is not supported; MPT's code widens by 4")
     layer = Layer(
-        FullAttention(
+        Attention(
             hidden,
             heads,
             heads,

@@ -1,7 +1,8 @@
 """OLMoE (transformers, models/olmoe/modeling_olmoe.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Moe, Stack, norm
+from planner.blocks import Layer, Moe, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("olmoe",)

@@ -1,7 +1,8 @@
 """OPT (transformers, models/opt/modeling_opt.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Embedding, Layer, Stack, Tensor, norm
+from planner.blocks import Embedding, Layer, Stack
+from planner.tensors import Tensor, norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("opt",)

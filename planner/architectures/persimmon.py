@@ -1,7 +1,8 @@
 """Persimmon-8B (transformers, models/persimmon/modeling_persimmon.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, norm
+from planner.blocks import Layer, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("persimmon",)

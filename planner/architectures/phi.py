@@ -1,7 +1,8 @@
 """Phi-1, Phi-1.5 and Phi-2 (transformers, models/phi/modeling_phi.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, norm
+from planner.blocks import Layer, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("phi",)

@@ -10,15 +10,8 @@ MODEL_TYPES = ("phimoe",)
 def blocks(config: VendorConfig) -> Stack:
     """Experts in every layer, LayerNorms with a shift, biases on attention and head where the config says so.
 
-    vLLM's model never windows; a window as long as the context, as the published configs have, is none.
+    A window limits every layer, also one as long as the context, as the published configs have.
     """
-    positions = common.positions(config)
-    window = config.integer("sliding_window", default=positions[0])
-    config.refuse_unless(
-        window >= positions[0] or bool(config.problems),
-        "sliding_window",
-        f"a window ({window}) shorter than the context ({positions[0]}) is not supported in this version",
-    )
     bias = config.flag("attention_bias", default=False)
     experts, top_k = common.routing(config, ("num_local_experts", "num_experts"), default=2)
     intermediate = config.integer("intermediate_size", most=common.MOST_WIDTH)
@@ -28,4 +21,5 @@ def blocks(config: VendorConfig) -> Stack:
         common.layer_norms(config, bias=True),
     )
     embedding = common.token_embedding(config, norm_bias=True, head_bias=config.flag("lm_head_bias", default=False))
-    return Stack(embedding, (layer,) * common.layer_count(config), *positions)
+    layers = common.interleaved(layer, common.windowed_layers(config), common.window(config))
+    return Stack(embedding, layers, *common.positions(config))

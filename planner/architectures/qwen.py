@@ -1,7 +1,8 @@
 """Qwen, the first generation (Qwen/Qwen-7B on the Hub, modeling_qwen.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import FullAttention, Layer, Mlp, Stack
+from planner.blocks import Layer, Mlp, Stack
+from planner.mixers import Attention
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("qwen",)
@@ -20,7 +21,7 @@ def blocks(config: VendorConfig) -> Stack:
     intermediate = config.integer("intermediate_size", least=2, most=common.MOST_WIDTH)
     config.refuse_unless(intermediate % 2 == 0, "intermediate_size", f"{intermediate} is not even")
     qkv = "attn.c_attn"
-    attention = FullAttention(hidden, heads, heads, width, width, bias=True, names=(qkv, qkv, qkv, "attn.c_proj"))
+    attention = Attention(hidden, heads, heads, width, width, bias=True, names=(qkv, qkv, qkv, "attn.c_proj"))
     mlp = Mlp(hidden, intermediate // 2, names=("w2", "w1", "c_proj"))
     layer = Layer(attention, mlp, common.layer_norms(config))
     layers = (layer,) * common.layer_count(config)

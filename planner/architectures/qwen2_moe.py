@@ -5,21 +5,22 @@ from planner.blocks import Layer, Mlp, Moe, Stack
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("qwen2_moe",)
+NO_WINDOWS = "use_sliding_window is read as vLLM does: no layer of this family is windowed"
 
 
 def blocks(config: VendorConfig) -> Stack:
     """Experts with one gated shared expert in every decoder_sparse_step-th layer, else a dense MLP."""
-    common.refuse_windows(config, unless_flag="use_sliding_window", default=4096)
     attention = common.full_attention(config, bias=config.flag("qkv_bias", default=True), default_kv_heads=16)
     norms = common.layer_norms(config)
     sparse = Layer(attention, _experts(config), norms)
     dense = Layer(attention, common.gated_mlp(config), norms)
     step = config.integer("decoder_sparse_step", default=1)
     only_dense = frozenset(config.integers("mlp_only_layers"))
-    layers = tuple(
-        sparse if i not in only_dense and (i + 1) % step == 0 else dense for i in range(common.layer_count(config))
-    )
-    return Stack(common.token_embedding(config), layers, *common.positions(config))
+    # The engine windows no layer, whatever the config says; transformers would window some.
+    count = common.layer_count(config, ("full_attention", "sliding_attention"))
+    layers = tuple(sparse if i not in only_dense and (i + 1) % step == 0 else dense for i in range(count))
+    notes = (NO_WINDOWS,) if config.flag("use_sliding_window", default=False) else ()
+    return Stack(common.token_embedding(config), layers, *common.positions(config), notes)
 
 
 def _experts(config: VendorConfig) -> Moe:

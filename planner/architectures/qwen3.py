@@ -1,6 +1,7 @@
 """Qwen3, dense (transformers, models/qwen3/modeling_qwen3.py)."""
 
 from planner.architectures import _common as common
+from planner.architectures import qwen2
 from planner.blocks import Layer, Stack
 from planner.vendor_config import VendorConfig
 
@@ -9,7 +10,6 @@ MODEL_TYPES = ("qwen3",)
 
 def blocks(config: VendorConfig) -> Stack:
     """Llama's shape with a query and a key norm per head; head_dim does not follow from hidden_size."""
-    common.refuse_windows(config, unless_flag="use_sliding_window", default=4096)
     bias = config.flag("attention_bias", default=False)
     attention = common.full_attention(
         config,
@@ -19,6 +19,4 @@ def blocks(config: VendorConfig) -> Stack:
         default_kv_heads=32,
         default_head_dim=128,
     )
-    layer = Layer(attention, common.gated_mlp(config), common.layer_norms(config))
-    layers = (layer,) * common.layer_count(config)
-    return Stack(common.token_embedding(config), layers, *common.positions(config))
+    return qwen2.stack(config, Layer(attention, common.gated_mlp(config), common.layer_norms(config)))

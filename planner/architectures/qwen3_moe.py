@@ -1,5 +1,7 @@
 """Qwen3 mixture of experts (transformers, models/qwen3_moe/modeling_qwen3_moe.py)."""
 
+from dataclasses import replace
+
 from planner.architectures import _common as common
 from planner.blocks import Layer, Moe, Stack
 from planner.vendor_config import VendorConfig
@@ -8,10 +10,13 @@ MODEL_TYPES = ("qwen3_moe",)
 
 
 def blocks(config: VendorConfig) -> Stack:
-    """Experts in every decoder_sparse_step-th layer but those of mlp_only_layers; others are dense."""
-    common.refuse_windows(config, unless_flag="use_sliding_window", default=4096)
+    """Experts in every decoder_sparse_step-th layer but those of mlp_only_layers; others are dense.
+
+    With use_sliding_window, every layer is windowed.
+    """
     bias = config.flag("attention_bias", default=False)
-    attention = common.full_attention(config, bias=bias, output_bias=bias, per_head_norm=True, default_kv_heads=4)
+    full = common.full_attention(config, bias=bias, output_bias=bias, per_head_norm=True, default_kv_heads=4)
+    attention = replace(full, window=common.switched_window(config))
     norms = common.layer_norms(config)
     moe = Moe(
         common.hidden_size(config),

@@ -1,7 +1,8 @@
 """StableLM 3B and StableLM 2 (transformers, models/stablelm/modeling_stablelm.py)."""
 
 from planner.architectures import _common as common
-from planner.blocks import Layer, Stack, norm
+from planner.blocks import Layer, Stack
+from planner.tensors import norm
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("stablelm",)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from planner.render.tables import cost_rows, headings, main_rows, source_line, subject, title
+from planner.render.tables import cost_rows, curve_rows, headings, main_rows, source_line, subject, title
 from planner.report import Comparison, Report
 
 
@@ -21,6 +21,7 @@ def _report(report: Report) -> str:
             "",
             *_table([report], ["value"]),
             "",
+            *_curve(report),
             f"**Binds: {_plain(report.binding_limit)}.** {_plain(report.binding_reason)}",
             *_bullets("Warnings", report.warnings),
             *_bullets("Assumptions", report.assumptions),
@@ -65,6 +66,14 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
         if row.path == "cost.monthly_usd":
             lines += [_row([f"– {label}", *line_cells]) for label, line_cells in cost_rows(reports)]
     return lines
+
+
+def _curve(report: Report) -> list[str]:
+    rows = curve_rows(report)
+    if not rows:
+        return []
+    heads = ("context, tokens", "reserved per request", "held while decoding")
+    return [_row(heads), _row(["---:"] * 3), *(_row(row) for row in rows), ""]
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -338,6 +338,14 @@ def main_rows(reports: Sequence[Report]) -> list[tuple[Row, list[str]]]:
     ]
 
 
+def curve_rows(report: Report) -> list[tuple[str, str, str]]:
+    """Context, reserved and held bytes, where they are not simply proportional; else nothing."""
+    cache = report.kv_cache
+    if len(cache.groups) == 1 and not cache.state_bytes_per_request and cache.groups[0].span_tokens is None:
+        return []
+    return [(f"{p.context_tokens:,}", show_bytes(p.reserved_bytes), show_bytes(p.held_bytes)) for p in cache.by_context]
+
+
 def cost_rows(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
     """Monthly lines by name, one cell per report."""
     names = list(dict.fromkeys(line.name for r in reports if r.cost for line in r.cost.lines))

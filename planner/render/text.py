@@ -1,6 +1,6 @@
 """A report or a comparison on a terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 
 from rich.console import Console, Group, RenderableType
@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from planner.render.tables import cost_rows, headings, main_rows, source_line, subject, title
+from planner.render.tables import cost_rows, curve_rows, headings, main_rows, source_line, subject, title
 from planner.report import Change, Comparison, Report
 
 
@@ -19,7 +19,10 @@ def draw(result: Report | Comparison, *, brief: bool) -> RenderableType:
 
 def _report(report: Report, *, brief: bool) -> RenderableType:
     """The main table, what binds, and unless brief the arithmetic, assumptions and sources."""
-    parts = [*_heading(title(report), [report]), _table([report], ["value"]), _limit(report)]
+    parts = [*_heading(title(report), [report]), _table([report], ["value"])]
+    if curve := curve_rows(report):
+        parts += [Text("\nKV bytes of one request over its context", style="bold cyan"), _curve(curve)]
+    parts.append(_limit(report))
     parts += _remarks("Warnings", report.warnings, "yellow")
     if not brief:
         parts += _remarks("Assumes", report.assumptions)
@@ -41,6 +44,25 @@ def _comparison(comparison: Comparison) -> RenderableType:
 def write(part: RenderableType, console: Console) -> None:
     """Print to a console, with nothing in the data read as markup."""
     console.print(part, highlight=False, markup=False)
+
+
+def listing_lines(rows: Sequence[Mapping[str, str | int | None]]) -> list[str]:
+    """A listing as aligned columns; the last one is as long as it needs."""
+    if not rows:
+        return []
+    cells = [[name.replace("_", " ") for name in rows[0]]]
+    cells += [[f"{v:,}" if isinstance(v, int) else v or "-" for v in row.values()] for row in rows]
+    numeric = [
+        all(v is None or isinstance(v, int) for v in column) for column in zip(*(r.values() for r in rows), strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
 
 
 def plain(part: RenderableType, width: int) -> str:
@@ -77,6 +99,13 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
         if row.path == "cost.monthly_usd":
             for label, line_cells in cost_rows(reports):
                 table.add_row(Text(f"  {label}", style="dim"), *(Text(cell, style="dim") for cell in line_cells))
+    return table
+
+
+def _curve(rows: Sequence[tuple[str, str, str]]) -> Table:
+    table = _empty_table(("tokens", True), ("reserved", True), ("held", True))
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 

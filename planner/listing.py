@@ -1,0 +1,133 @@
+"""What is shipped, a line each, for `planner catalog`."""
+
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+from planner import catalog
+from planner.architectures import resolve
+from planner.cache_groups import Group, group_layers
+from planner.cache_specs import CacheRules, layer_specs
+from planner.documents import load_mapping, validate
+from planner.inputs import Accelerator, Engine, Model, PriceList, Workload
+from planner.kv_cache import Flight, resolve_dtype
+from planner.origin import Origin
+from planner.pool import BlockPool
+from planner.weights import served_dtype
+
+Fields = dict[str, str | int | None]
+
+LISTED_SM = 9
+"""Models are listed as an H100 serves them (SM 9.0): the block sizes of some depend on it."""
+
+
+def rows(kind: str) -> list[Fields]:
+    """Each shipped input of a kind with the figures by which one chooses."""
+    describe = _DESCRIBE[kind]
+    return [describe(name) for name in catalog.names(kind)]
+
+
+def _path(kind: str, name: str) -> Path:
+    return catalog.bundled() / catalog.FOLDERS[kind] / f"{name}.yaml"
+
+
+def _model(name: str) -> Fields:
+    model = catalog.load_model(name)
+    stack = resolve(model.config, model.origin)
+    pool = BlockPool(_groups(model), 0, 1, Flight(0, 0))
+    layers = Counter[str]()
+    for group in pool.groups:
+        layers[group.spec.kind.value] += group.layers
+    return {
+        "name": name,
+        "model_type": str(model.config["model_type"]),
+        "parameters": stack.parameters,
+        "active_parameters": stack.active_parameters,
+        "layers": len(stack.layers),
+        "caches_by_kind": ", ".join(f"{count} {kind}" for kind, count in layers.items()),
+        "kv_bytes_per_token": pool.bytes_per_token,
+        "state_bytes_per_request": sum(group.layers * group.spec.state_bytes for group in pool.groups),
+        "max_positions": stack.max_positions,
+    }
+
+
+def _groups(model: Model) -> tuple[Group, ...]:
+    """The model's cache groups on one rank of the newest vLLM with its defaults."""
+    stack = resolve(model.config, model.origin)
+    dtype = served_dtype(model.config, "auto")
+    kv_dtype, _ = resolve_dtype("auto", dtype, model.config, model.hf_quant_config)
+    rules = CacheRules(
+        tp=1,
+        model_dtype=dtype,
+        kv_dtype=kv_dtype,
+        kv_dtype_given=False,
+        sm=LISTED_SM,
+        default_block_tokens=16,
+        block_tokens=None,
+        prefix_caching=True,
+        max_positions=stack.max_positions,
+        windows=True,
+        one_pool=True,
+    )
+    return group_layers(layer_specs(stack.layers, rules))
+
+
+def _accelerator(name: str) -> Fields:
+    path = _path("accelerator", name)
+    gpu = validate(Accelerator, load_mapping(path), Origin(str(path)))
+    return {
+        "name": name,
+        "title": gpu.title,
+        "memory_mib": gpu.memory_mib,
+        "engine_visible_mib": gpu.engine_visible_mib,
+        "hbm_gb_per_s": _plain(gpu.hbm_gb_per_s),
+        "bf16_dense_tflops": _plain(gpu.bf16_dense_tflops),
+        "fp8_dense_tflops": _plain(gpu.fp8_dense_tflops),
+        "as_of": str(gpu.as_of),
+    }
+
+
+def _engine(name: str) -> Fields:
+    path = _path("engine", name)
+    engine = validate(Engine, load_mapping(path), Origin(str(path)))
+    return {"name": name, "rules": engine.kind, "version": engine.version, "source": engine.source}
+
+
+def _workload(name: str) -> Fields:
+    path = _path("workload", name)
+    workload = validate(Workload, load_mapping(path), Origin(str(path)))
+    return {
+        "name": name,
+        "title": workload.title,
+        "context_tokens": workload.context_tokens,
+        "mean_tokens": workload.mean_tokens,
+        "concurrency": workload.concurrency,
+        "source": workload.source,
+    }
+
+
+def _price(name: str) -> Fields:
+    path = _path("price", name)
+    listed = validate(PriceList, load_mapping(path), Origin(str(path))).prices
+    rates = [r.usd_per_instance_hour["on_demand"] / r.devices for r in listed if "on_demand" in r.usd_per_instance_hour]
+    return {
+        "name": name,
+        "rows": len(listed),
+        "providers": ", ".join(sorted({row.provider for row in listed})),
+        "lowest_on_demand_usd_per_device_hour": f"{min(rates):.2f}" if rates else None,
+        "highest_on_demand_usd_per_device_hour": f"{max(rates):.2f}" if rates else None,
+    }
+
+
+def _plain(number: Decimal | None) -> str | None:
+    return None if number is None else f"{number:f}"
+
+
+_DESCRIBE: dict[str, Callable[[str], Fields]] = {
+    "model": _model,
+    "accelerator": _accelerator,
+    "engine": _engine,
+    "workload": _workload,
+    "price": _price,
+}

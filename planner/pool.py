@@ -1,0 +1,298 @@
+"""The KV memory of one rank as blocks: what a request takes of it, and how many fit."""
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+from planner.cache_groups import Group
+from planner.kv_cache import Flight, Kind, held_blocks, prefill_blocks, reserved_blocks
+from planner.units import ceil_div, scale_up
+
+
+class Pool(Protocol):
+    """What every engine's pool answers."""
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Layers whose blocks are taken together."""
+
+    @property
+    def flight(self) -> Flight:
+        """What the scheduler can have in flight."""
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes that a block costs [B]."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can take."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one more token adds once every bounded group is full [B/token]."""
+
+    def reserved(self, group: Group, tokens: int) -> int:
+        """Blocks of one group that a request of this length is planned with."""
+
+    def held(self, group: Group, tokens: int) -> int:
+        """Blocks of one group that it holds while it decodes."""
+
+    def reserved_blocks(self, tokens: int) -> int:
+        """Blocks of all groups that it is planned with."""
+
+    def reserved_bytes(self, tokens: int) -> int:
+        """Bytes that a request of this length is planned with."""
+
+    def held_bytes(self, tokens: int) -> int:
+        """Bytes that it holds while it decodes."""
+
+    def prefill_bytes(self, tokens: int) -> int:
+        """Bytes that it holds at most while its prompt is prefilled in chunks."""
+
+    def requests(self, tokens: int) -> int:
+        """Whole requests of this length that fit."""
+
+
+def longest_context(pool: Pool, requests: int, most: int) -> int:
+    """Longest context, up to `most`, at which this many requests fit; 0 when none does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if pool.requests(middle) >= requests:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPool:
+    """vLLM's pool: one set of block ids for all groups, each id costing the same bytes whichever group takes it."""
+
+    groups: tuple[Group, ...]
+    kv_bytes: int
+    null_blocks: int
+    flight: Flight
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes that a block id costs, whichever group takes it."""
+        return max(group.page_bytes for group in self.groups)
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return max(0, self.kv_bytes) // self.bytes_per_block
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can take: all but the null block."""
+        return max(0, self.num_blocks - self.null_blocks)
+
+    def reserved(self, group: Group, tokens: int) -> int:
+        """Blocks of one group that a request of this length is planned with."""
+        return reserved_blocks(group.spec, tokens, self.flight)
+
+    def held(self, group: Group, tokens: int) -> int:
+        """Blocks of one group that it holds while it decodes."""
+        return held_blocks(group.spec, tokens, self.flight)
+
+    def reserved_blocks(self, tokens: int) -> int:
+        """Blocks of all groups that it is planned with."""
+        return sum(self.reserved(group, tokens) for group in self.groups)
+
+    def reserved_bytes(self, tokens: int) -> int:
+        """The same in bytes."""
+        return self.reserved_blocks(tokens) * self.bytes_per_block
+
+    def held_bytes(self, tokens: int) -> int:
+        """Bytes of the blocks that it holds while it decodes."""
+        return sum(self.held(group, tokens) for group in self.groups) * self.bytes_per_block
+
+    def prefill_bytes(self, tokens: int) -> int:
+        """Bytes of the blocks that it holds at most while its prompt is prefilled in chunks."""
+        return sum(prefill_blocks(group.spec, tokens, self.flight) for group in self.groups) * self.bytes_per_block
+
+    def requests(self, tokens: int) -> int:
+        """Whole requests of this length in the usable blocks."""
+        return self.usable_blocks // self.reserved_blocks(tokens)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one more token adds once every bounded group is full [B/token]."""
+        growing = Counter(group.spec.block_tokens for group in self.groups if group.growing)
+        return sum(ceil_div(number * self.bytes_per_block, block) for block, number in growing.items())
+
+
+@dataclass(frozen=True, slots=True)
+class PlainPool:
+    """The plain formula: each group takes bytes of its own, nothing is shared or set aside."""
+
+    groups: tuple[Group, ...]
+    kv_bytes: int
+    flight: Flight
+
+    @property
+    def bytes_per_block(self) -> int:
+        """One block of every growing group; of a model of bounded groups only, one of each."""
+        growing = [group.page_bytes for group in self.groups if group.growing]
+        return sum(growing or [group.page_bytes for group in self.groups])
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return max(0, self.kv_bytes) // self.bytes_per_block
+
+    @property
+    def usable_blocks(self) -> int:
+        """All of them."""
+        return self.num_blocks
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one more token adds once every bounded group is full [B/token]."""
+        return sum(ceil_div(group.page_bytes, group.spec.block_tokens) for group in self.groups if group.growing)
+
+    def reserved(self, group: Group, tokens: int) -> int:
+        """Blocks of one group for a request of this length."""
+        return plain_blocks(group, tokens)
+
+    def held(self, group: Group, tokens: int) -> int:
+        """The same: nothing is reserved beyond what is held."""
+        return plain_blocks(group, tokens)
+
+    def reserved_blocks(self, tokens: int) -> int:
+        """Bytes of a request in blocks, rounded up."""
+        return ceil_div(self.reserved_bytes(tokens), self.bytes_per_block)
+
+    def reserved_bytes(self, tokens: int) -> int:
+        """Blocks of each group times its page; windows and chunks hold their span, states their bytes."""
+        return sum(plain_blocks(group, tokens) * group.page_bytes for group in self.groups)
+
+    def held_bytes(self, tokens: int) -> int:
+        """The same: nothing is reserved beyond what is held."""
+        return self.reserved_bytes(tokens)
+
+    def prefill_bytes(self, tokens: int) -> int:
+        """The same: chunks in flight are not counted."""
+        return self.reserved_bytes(tokens)
+
+    def requests(self, tokens: int) -> int:
+        """Whole requests of this length in the pool's bytes."""
+        return max(0, self.kv_bytes) // self.reserved_bytes(tokens)
+
+
+def plain_blocks(group: Group, tokens: int) -> int:
+    """Blocks of one group for a request of this length, its span at most.
+
+        ceil(min(L, s) / b); state: 1
+
+    group: b, its block; s, its window, chunk or encoder length [token]
+    tokens: L, the whole context [token]
+    returns: blocks [1]
+    source: definition of windowed and chunked attention (Beltagy et al. 2020, arXiv:2004.05150)
+    """
+    if group.spec.kind is Kind.STATE:
+        return 1
+    return ceil_div(min(tokens, group.spec.span_tokens or tokens), group.spec.block_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPool:
+    """SGLang's pools: slots for single tokens, for windowed tokens, and for states.
+
+    source: SGLang 0.5.23, srt/model_executor/model_runner.py and srt/mem_cache
+    """
+
+    groups: tuple[Group, ...]
+    kv_bytes: int
+    flight: Flight
+    window_share: Decimal
+    """Windowed slots per full slot."""
+    state_share: Decimal
+    """Share of the memory that states take where there are both."""
+
+    @property
+    def _states_bytes(self) -> int:
+        return sum(group.page_bytes for group in self.groups if group.spec.kind is Kind.STATE)
+
+    @property
+    def _state_slots(self) -> int | None:
+        """Requests whose states fit; None for a model without states."""
+        if not self._states_bytes:
+            return None
+        share = self.state_share if self._cell else Decimal(1)
+        return int(max(0, self.kv_bytes) * share) // self._states_bytes
+
+    def _bytes_per_token_of(self, *kinds: Kind) -> int:
+        return sum(ceil_div(g.page_bytes, g.spec.block_tokens) for g in self.groups if g.spec.kind in kinds)
+
+    @property
+    def _cell(self) -> int:
+        """Memory of one full slot and its share of windowed ones [B]."""
+        windows = self._bytes_per_token_of(Kind.WINDOW, Kind.CHUNK)
+        return self._bytes_per_token_of(Kind.FULL, Kind.MLA, Kind.CROSS) + scale_up(windows, self.window_share)
+
+    @property
+    def _window(self) -> int | None:
+        return max((g.spec.span_tokens for g in self.groups if g.spec.span_tokens), default=None)
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Memory of one token slot; of a model of states only, of one request."""
+        return self._cell or self._states_bytes
+
+    @property
+    def num_blocks(self) -> int:
+        """Token slots of the full pool."""
+        share = 1 - self.state_share if self._states_bytes and self._cell else Decimal(1)
+        return int(max(0, self.kv_bytes) * share) // self.bytes_per_block
+
+    @property
+    def usable_blocks(self) -> int:
+        """All of them."""
+        return self.num_blocks
+
+    @property
+    def bytes_per_token(self) -> int:
+        """What one more token adds once every bounded group is full [B/token]."""
+        return self._bytes_per_token_of(Kind.FULL, Kind.MLA)
+
+    def reserved(self, group: Group, tokens: int) -> int:
+        """Slots of one group that a request of this length takes, in its pages."""
+        return plain_blocks(group, tokens)
+
+    def held(self, group: Group, tokens: int) -> int:
+        """The same."""
+        return plain_blocks(group, tokens)
+
+    def reserved_blocks(self, tokens: int) -> int:
+        """Token slots of the full pool."""
+        return tokens if self._cell else 1
+
+    def reserved_bytes(self, tokens: int) -> int:
+        """Bytes of the slots that a request takes in all pools."""
+        return sum(plain_blocks(group, tokens) * group.page_bytes for group in self.groups)
+
+    def held_bytes(self, tokens: int) -> int:
+        """The same: slots are taken token by token."""
+        return self.reserved_bytes(tokens)
+
+    def prefill_bytes(self, tokens: int) -> int:
+        """The same: chunks in flight are not counted."""
+        return self.reserved_bytes(tokens)
+
+    def requests(self, tokens: int) -> int:
+        """Whole requests of this length in the scarcest of the pools."""
+        limits = [] if self._state_slots is None else [self._state_slots]
+        if self._cell:
+            limits.append(self.num_blocks // tokens)
+            if self._window:
+                limits.append(int(self.num_blocks * self.window_share) // min(tokens, self._window))
+        return min(limits)
