@@ -200,8 +200,7 @@ def _checkpoint_fields(directory: Path, name: str, source: str) -> tuple[dict[st
     config, quant = checkpoint.read_config(directory)
     path = directory / "config.json"
     fields = _vendor_fields(config, quant, name, source, path)
-    layers = config.get("num_hidden_layers")
-    weights = checkpoint.read_weights(directory, layers if type(layers) is int else None)
+    weights = checkpoint.read_weights(directory, config)
     return (fields | {"weights": weights} if weights else fields), Origin(str(path))
 
 

@@ -11,7 +11,8 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from planner.units import ceil_div
 MAX_HEADER_BYTES = 100 * 10**6
 """The format's own limit."""
 MAX_INDEX_BYTES = 64 * 2**20
+MAX_POINTER_BYTES = 1024
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 MAX_FILES = 4096
 MAX_RANK = 16
 
@@ -44,27 +47,41 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any] | None]
     return load_mapping(config, MAX_BYTES), load_mapping(quant) if os.path.lexists(quant) else None
 
 
-def read_weights(directory: Path, layers: int | None) -> Weights | None:
+def read_weights(directory: Path, config: Mapping[str, Any]) -> Weights | None:
     """Exact weight bytes of a checkpoint: from headers where the shards are there, else from the index.
 
-    layers: decoder layers of the config; tensors of later layers (multi-token prediction, which the engine does not
-        load without speculative decoding) are left out. None keeps all.
-    returns: None where the directory has neither shards nor an index
+    Tensors that the engine does not load are left out: multi-token prediction, buffers that old checkpoints saved, and
+    a copy of tied embeddings.
+    config: the vendor's config.json
+    returns: None where the directory has neither shards nor an index that says the total
     raises: InputError for a header or an index that does not hold together
     """
-    shards = sorted(directory.glob("*.safetensors"))
+    shards = [s for s in sorted(directory.glob("*.safetensors")) if not _is_stand_in(s)]
     index = next(iter(sorted(directory.glob("*.safetensors.index.json"))), None)
     named = _shards_of(index) if index else set()
     if shards and (not named or named <= {shard.name for shard in shards}):
         chosen = [s for s in shards if s.name in named] if named else shards
-        by_dtype = _bytes_by_dtype(chosen, layers)
+        by_dtype = _bytes_by_dtype(chosen, _Loaded.of(config))
         source = escaped(f"headers of {len(chosen)} safetensors files in {directory}")
         found = {"total_bytes": sum(by_dtype.values()), "bytes_by_dtype": by_dtype, "source": source}
         return validate(Weights, found, Origin(str(directory)))
-    if index:
-        total = {"total_bytes": _index_total(index), "source": escaped(f"metadata.total_size of {index}")}
-        return validate(Weights, total, Origin(str(index)))
-    return None
+    total = _index_total(index) if index else None
+    if index is None or total is None:
+        return None
+    source = escaped(f"metadata.total_size of {index}, multi-token prediction layers included where it has them")
+    return validate(Weights, {"total_bytes": total, "source": source}, Origin(str(index)))
+
+
+def _is_stand_in(shard: Path) -> bool:
+    """True for what is no shard of the checkpoint: a Git LFS pointer, or Mistral's second copy of all weights."""
+    if shard.name.startswith("consolidated"):
+        return True
+    try:
+        return (
+            shard.is_file() and shard.stat().st_size < MAX_POINTER_BYTES and shard.read_bytes().startswith(LFS_POINTER)
+        )
+    except OSError:
+        return False
 
 
 def _shards_of(index: Path) -> set[str]:
@@ -74,9 +91,12 @@ def _shards_of(index: Path) -> set[str]:
     return set(weight_map.values())
 
 
-def _index_total(index: Path) -> int:
+def _index_total(index: Path) -> int | None:
+    """Bytes of all tensors; None for an index without that optional field."""
     metadata = load_mapping(index, MAX_INDEX_BYTES).get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if total is None:
+        return None
     if isinstance(total, float) and total.is_integer():
         total = int(total)
     if not isinstance(total, int) or isinstance(total, bool) or total < 1:
@@ -84,7 +104,36 @@ def _index_total(index: Path) -> int:
     return total
 
 
-def _bytes_by_dtype(shards: list[Path], layers: int | None) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Which tensors the engine loads."""
+
+    layers: int | None
+    """Decoder layers; later ones are for multi-token prediction."""
+    tied: bool
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "_Loaded":
+        text = config.get("text_config")
+        parts = (config, text) if isinstance(text, Mapping) else (config,)
+        layers = next((part["num_hidden_layers"] for part in parts if "num_hidden_layers" in part), None)
+        tied = any(part.get("tie_word_embeddings") is True for part in parts)
+        return cls(layers if type(layers) is int else None, tied)
+
+    def takes(self, tensor: str) -> bool:
+        """True if the engine loads the tensor of this name."""
+        if _NEVER_LOADED.search(tensor) or (self.tied and tensor.endswith("lm_head.weight")):
+            return False
+        layer = _LAYER.match(tensor)
+        return layer is None or self.layers is None or int(layer[1]) < self.layers
+
+
+_LAYER = re.compile(r"(?:(?:model|language_model|transformer|backbone|decoder)\.)*(?:layers|h)\.(\d{1,6})\.")
+_NEVER_LOADED = re.compile(r"^(?:model\.)?mtp\.|rotary_emb\.inv_freq$|(?:^|\.)attn\.(?:masked_)?bias$")
+"""Multi-token prediction, rotary frequencies, and the causal masks that GPT-2 checkpoints keep."""
+
+
+def _bytes_by_dtype(shards: list[Path], loaded: _Loaded) -> dict[str, int]:
     if len(shards) > MAX_FILES:
         raise InputError(f"{shards[0].parent}: more than {MAX_FILES} safetensors files")
     totals: Counter[str] = Counter()
@@ -94,16 +143,11 @@ def _bytes_by_dtype(shards: list[Path], layers: int | None) -> dict[str, int]:
             if name in seen:
                 raise InputError(f"{shard}: tensor {shown(name)} is in more than one file")
             seen.add(name)
-            if size and (layers is None or _layer_index(name) < layers):
+            if size and loaded.takes(name):
                 totals[dtype] += size
     if not totals:
         raise InputError(f"{shards[0].parent}: the safetensors files hold no tensors")
     return dict(sorted(totals.items()))
-
-
-def _layer_index(tensor: str) -> int:
-    found = re.search(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,6})\.", tensor)
-    return int(found.group(1)) if found else -1
 
 
 def _tensors(shard: Path) -> Iterator[tuple[str, str, int]]:

@@ -1,65 +1,44 @@
-"""The command line: arguments -> one call -> print. The only module that prints, reads the environment or exits."""
+"""The command line: arguments -> one call -> print."""
 
 import json
-import os
 import sys
-from collections.abc import Iterable
-from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 from rich.console import Console
-from typer.core import TyperGroup
 
 from planner import __version__, catalog, documents, saved
+from planner.cli_validate import validate_app
 from planner.compare import compare as compare_reports
-from planner.errors import InputError, PlannerError
+from planner.console import (
+    DONE,
+    NOT_FEASIBLE,
+    ForceOption,
+    Format,
+    FormatOption,
+    OutputOption,
+    PlannerGroup,
+    emit,
+    emit_rows,
+    hub_cache,
+)
+from planner.errors import InputError
 from planner.inputs import PriceList, Scenario
 from planner.origin import Origin
 from planner.plan import estimate as estimate_scenario
-from planner.printable import escaped
 from planner.render import markdown, text
 from planner.report import Comparison, Report
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-FITS, DOES_NOT_FIT = 0, 3
 PIPE_WIDTH = 120
-
-
-class Format(StrEnum):
-    """How a result is written."""
-
-    text = "text"
-    markdown = "markdown"
-    yaml = "yaml"
-    json = "json"
-
-
-class _Group(TyperGroup):
-    """Turns planner's own errors into one line each on stderr and their exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except PlannerError as error:
-            for problem in error.problems:
-                sys.stderr.write(f"planner: {escaped(problem)}\n")
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            sys.stderr.write("planner: interrupted\n")
-            raise typer.Exit(130) from None
 
 
 app = typer.Typer(
     name="planner",
-    cls=_Group,
+    cls=PlannerGroup,
     help="Capacity and cost of serving LLMs: does it fit, how many GPUs, what does it cost a month.",
     no_args_is_help=True,
     add_completion=False,
@@ -67,15 +46,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")]
-OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file, whole or not at all.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
 PlotOption = Annotated[bool, typer.Option("--plot", help="Also plot KV bytes over context (text only).")]
 BriefOption = Annotated[bool, typer.Option("--brief", help="Text without arithmetic, assumptions and sources.")]
 
 
 @app.command(
-    epilog="Example: planner estimate --model llama-3.1-8b --gpu h100-sxm --workload chat --context 16384 "
+    epilog="\b\nExample: planner estimate --model llama-3.1-8b --gpu h100-sxm --workload chat --context 16384 "
     "--context 32768"
 )
 def estimate(
@@ -152,7 +128,7 @@ def estimate(
     raise typer.Exit(_exit_code(reports))
 
 
-@app.command(epilog="Example: planner compare examples/context-upgrade/16k.yaml examples/context-upgrade/32k.yaml")
+@app.command(epilog="\b\nExample: planner compare examples/context-upgrade/16k.yaml examples/context-upgrade/32k.yaml")
 def compare(
     old: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
     new: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
@@ -166,7 +142,7 @@ def compare(
     raise typer.Exit(_exit_code(reports))
 
 
-@app.command(epilog="Example: planner report saved.yaml --format markdown")
+@app.command(epilog="\b\nExample: planner report saved.yaml --format markdown")
 def report(
     file: Annotated[Path, typer.Argument(help="A report or comparison saved as YAML or JSON.")],
     output_format: FormatOption = Format.text,
@@ -182,17 +158,17 @@ def report(
     _plot(reports, output_format, wanted=plot and output is None)
 
 
-@app.command("import", epilog="Example: planner import ./my-checkpoint -o my-model.yaml")
+@app.command("import", epilog="\b\nExample: planner import ./my-checkpoint -o my-model.yaml")
 def import_model(
     model: Annotated[str, typer.Argument(help="config.json, checkpoint directory or Hugging Face id.")],
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
     """Write planner's own model YAML from a vendor's config."""
-    _emit(saved.model_yaml(catalog.load_model(model, hub_cache=_hub_cache())), output, force=force)
+    emit(saved.model_yaml(catalog.load_model(model, hub_cache=hub_cache())), output, force=force)
 
 
-@app.command(epilog="Example: planner schema scenario > scenario.schema.json")
+@app.command(epilog="\b\nExample: planner schema scenario > scenario.schema.json")
 def schema(
     kind: Annotated[
         str,
@@ -213,10 +189,10 @@ def schema(
         raise InputError(f"{kind!r} has no schema; accepted: {', '.join(sorted(kinds))}")
     from planner.schema import json_schema  # not needed by any other command's start-up
 
-    _emit(json.dumps(json_schema(kinds[kind]), indent=2) + "\n", output, force=force)
+    emit(json.dumps(json_schema(kinds[kind]), indent=2) + "\n", output, force=force)
 
 
-@app.command("catalog", epilog="Example: planner catalog models")
+@app.command("catalog", epilog="\b\nExample: planner catalog models")
 def show_catalog(
     kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads or prices.")],
     output_format: FormatOption = Format.text,
@@ -228,64 +204,10 @@ def show_catalog(
     if singular not in catalog.FOLDERS:
         raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(f'{k}s' for k in catalog.FOLDERS)}")
     found = rows(singular)
-    _emit_score(found, text.listing_lines(found), output_format)
+    emit_rows(found, text.listing_lines(found), output_format)
 
 
-validate_app = typer.Typer(help="Hold planner against an engine's own figures.", no_args_is_help=True)
 app.add_typer(validate_app, name="validate")
-
-ConfigsOption = Annotated[Path | None, typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME.")]
-
-
-@validate_app.command(
-    "memory", epilog="Example: planner validate memory --configs model_configs_dir --oracle kv_engine_oracle.json.gz"
-)
-def validate_memory(
-    configs: Annotated[Path, typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME.")],
-    oracle: Annotated[Path, typer.Option("--oracle", help="What the engine computed, JSON or JSON.gz.")],
-    engine: Annotated[str, typer.Option(help="Engine profile to hold against it.")] = catalog.DEFAULT_ENGINE,
-    output_format: FormatOption = Format.text,
-) -> None:
-    """Groups, blocks, bytes and weights against what an engine computed for the same configs."""
-    from planner.validate import score_memory  # not needed by any other command's start-up
-
-    loaded = documents.load_json(oracle, saved.MAX_ORACLE_BYTES)
-    with _progress() as progress:
-        task = progress.add_task("rows")
-        score = score_memory(loaded, configs, engine, lambda i, n: progress.update(task, completed=i, total=n))
-    lines = (
-        f"rows {score.rows:,}, equal {score.equal:,}, refused {score.refused:,}, "
-        f"mismatches {len(score.mismatches):,}; weights of {score.weights_rows:,} rows: "
-        f"{score.weights_equal:,} equal to the byte, {len(score.weights_mismatches):,} beyond 0.1 % (1 % quantised)",
-        *score.mismatches,
-        *score.weights_mismatches,
-    )
-    _emit_score(asdict(score), lines, output_format)
-    raise typer.Exit(DOES_NOT_FIT if score.mismatches or score.weights_mismatches else FITS)
-
-
-@validate_app.command("logs", epilog="Example: planner validate logs server.log --gpu h100-sxm")
-def validate_logs(
-    file: Annotated[Path, typer.Argument(help="A vLLM server's log, or a CSV of start-up figures; .gz accepted.")],
-    configs: ConfigsOption = None,
-    gpu: Annotated[str | None, typer.Option(help="Accelerator, for logs that do not name it.")] = None,
-    output_format: FormatOption = Format.text,
-) -> None:
-    """Pool and concurrency against what engines logged at start-up."""
-    from planner.engine_logs import read_rows
-    from planner.validate_logs import score_logs
-
-    rows = read_rows(documents.read_maybe_gzip(file, saved.MAX_ORACLE_BYTES), str(file))
-    score = score_logs(rows, configs, gpu, _hub_cache())
-    lines = (
-        *score.lines,
-        f"rows {score.rows:,}, refused {score.refused:,}, pool within 1 GiB {score.pool_within:,} (worst "
-        f"{score.worst_pool_gib:.2f} GiB), concurrency within 0.1 % or the log's rounding "
-        f"{score.concurrency_within:,} of {score.concurrency_rows:,} without pipeline parallelism",
-        *score.mismatches,
-    )
-    _emit_score(asdict(score), lines, output_format)
-    raise typer.Exit(DOES_NOT_FIT if score.mismatches else FITS)
 
 
 @app.callback(invoke_without_command=True)
@@ -294,7 +216,7 @@ def version(
 ) -> None:
     """Options of planner itself."""
     if show:
-        _emit(f"planner {__version__}\n", None, force=False)
+        emit(f"planner {__version__}\n", None, force=False)
         raise typer.Exit()
 
 
@@ -308,8 +230,8 @@ def main() -> None:
 
 def _load(scenario: str | None, overrides: dict[str, Any]) -> Scenario:
     if scenario is None:
-        return catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=_hub_cache())
-    return catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, _hub_cache())
+        return catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=hub_cache())
+    return catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, hub_cache())
 
 
 def _with_context(scenario: Scenario, tokens: int) -> Scenario:
@@ -345,26 +267,16 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
     return found
 
 
-def _hub_cache() -> Path | None:
-    if "HF_HUB_CACHE" in os.environ:
-        return Path(os.environ["HF_HUB_CACHE"])
-    try:
-        home = Path(os.environ["HF_HOME"]) if "HF_HOME" in os.environ else Path.home() / ".cache" / "huggingface"
-    except RuntimeError:  # no home directory
-        return None
-    return home / "hub"
-
-
 def _exit_code(reports: list[Report]) -> int:
     stranded = any(r.carry is not None and r.carry.active_replicas == 0 for r in reports)
-    return FITS if all(r.fits for r in reports) and not stranded else DOES_NOT_FIT
+    return DONE if all(r.fits for r in reports) and not stranded else NOT_FEASIBLE
 
 
 def _write(result: Report | Comparison, form: Format, output: Path | None, *, force: bool, brief: bool) -> None:
     if form is Format.text and output is None and sys.stdout.isatty():
         text.write(text.draw(result, brief=brief), Console())
         return
-    _emit(_formatted(result, form, brief=brief), output, force=force)
+    emit(_formatted(result, form, brief=brief), output, force=force)
 
 
 def _plot(reports: list[Report], form: Format, *, wanted: bool) -> None:
@@ -373,7 +285,7 @@ def _plot(reports: list[Report], form: Format, *, wanted: bool) -> None:
         from planner.render.plot import cache_curve  # not needed by any other command's start-up
 
         longest = max(reports, key=lambda report: report.scenario.context_tokens)
-        _emit(f"\n{cache_curve(longest, Console().width)}\n", None, force=False)
+        emit(f"\n{cache_curve(longest, Console().width)}\n", None, force=False)
 
 
 def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str:
@@ -384,35 +296,3 @@ def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str
     if form is Format.markdown:
         return markdown.draw(result)
     return text.plain(text.draw(result, brief=brief), PIPE_WIDTH)
-
-
-def _progress() -> "Progress":
-    """A progress bar on stderr, gone when it is done."""
-    from rich.progress import Progress  # slow to import, and most commands show none
-
-    return Progress(console=Console(stderr=True), transient=True)
-
-
-def _emit_score(fields: object, lines: Iterable[str], form: Format) -> None:
-    if form not in (Format.text, Format.json):
-        raise InputError(f"--format: {form.value} is not offered here; accepted: text, json")
-    _emit(
-        json.dumps(fields, indent=2) + "\n" if form is Format.json else "".join(f"{line}\n" for line in lines),
-        None,
-        force=False,
-    )
-
-
-def _emit(content: str, output: Path | None, *, force: bool) -> None:
-    if output is not None:
-        from planner.output import write_whole  # tempfile is slow to import, and most runs print
-
-        write_whole(output, content, overwrite=force)
-        return
-    try:
-        sys.stdout.write(content)
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at exit
-        if not isinstance(error, BrokenPipeError):  # a reader such as head may have enough
-            raise InputError(f"standard output: cannot be written: {error.strerror}") from error

@@ -95,10 +95,10 @@ def _monthly(report: Report) -> dict[str, Decimal]:
 def verdict(old: Report, new: Report) -> str:
     """One line: the change in money, in devices, and the limit that binds now."""
     if not new.fits:
-        return f"the second does not fit: {new.binding_reason}"
+        return f"the last does not fit: {new.binding_reason}"
     binds = f"binds now: {new.binding_limit} ({new.binding_reason})"
     if old.fleet is None or new.fleet is None or old.cost is None or new.cost is None:
-        return f"the first does not fit, the second does; {binds}"
+        return f"the first does not fit, the last does; {binds}"
     change, devices = new.cost.monthly_usd - old.cost.monthly_usd, new.fleet.devices - old.fleet.devices
     if change == 0 and devices == 0:
         return f"the same fleet and cost; {binds}"

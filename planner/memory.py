@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from planner.blocks import Moe, Stack, runs
-from planner.inputs import Accelerator, Engine, MemoryGiven, SchedulerDefaults, Workspace
+from planner.engine_inputs import Engine, SchedulerDefaults, Workspace
+from planner.inputs import Accelerator, MemoryGiven
 from planner.report import Basis
 from planner.sharding import VOCAB_PADDING, Ranks, Stage
 from planner.units import DTYPE_BYTES, MIB, ceil_div, gib_to_bytes, round_up, scale_up

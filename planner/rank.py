@@ -7,7 +7,7 @@ from planner.blocks import Layer
 from planner.cache_groups import Group, group_layers
 from planner.cache_specs import CacheRules, layer_specs
 from planner.deployment import Deployment
-from planner.inputs import StaticReserve
+from planner.engine_inputs import StaticReserve
 from planner.memory import RankMemory, Term, activation_bytes, non_torch_bytes
 from planner.pool import BlockPool, PlainPool, Pool, TokenPool
 from planner.sharding import Stage, stages

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from planner import inputs, report
+from planner import engine_inputs, inputs, report
 
 
 def json_schema(cls: type[BaseModel]) -> dict[str, Any]:
@@ -24,7 +24,9 @@ def json_schema(cls: type[BaseModel]) -> dict[str, Any]:
 
 
 def _describe(class_name: str, schema: dict[str, Any]) -> None:
-    for name, text in (_descriptions(inputs) | _descriptions(report)).get(class_name, {}).items():
+    for name, text in (
+        (_descriptions(inputs) | _descriptions(engine_inputs) | _descriptions(report)).get(class_name, {}).items()
+    ):
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", text)
 

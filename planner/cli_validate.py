@@ -1,0 +1,66 @@
+"""`planner validate ...`: planner held against figures of others."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from planner import catalog, documents, saved
+from planner.console import DONE, NOT_FEASIBLE, Format, FormatOption, emit_rows, hub_cache, progress
+
+validate_app = typer.Typer(help="Hold planner against an engine's own figures.", no_args_is_help=True)
+
+
+@validate_app.command(
+    "memory",
+    epilog="\b\nExample: planner validate memory --configs model_configs_dir --oracle kv_engine_oracle.json.gz",
+)
+def validate_memory(
+    configs: Annotated[Path, typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME.")],
+    oracle: Annotated[Path, typer.Option("--oracle", help="What the engine computed, JSON or JSON.gz.")],
+    engine: Annotated[str, typer.Option(help="Engine profile to hold against it.")] = catalog.DEFAULT_ENGINE,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """Groups, blocks, bytes and weights against what an engine computed for the same configs."""
+    from planner.validate import score_memory  # not needed by any other command's start-up
+
+    loaded = documents.load_json(oracle, saved.MAX_ORACLE_BYTES)
+    with progress() as bar:
+        task = bar.add_task("rows")
+        score = score_memory(loaded, configs, engine, lambda i, n: bar.update(task, completed=i, total=n))
+    lines = (
+        f"rows {score.rows:,}, equal {score.equal:,}, refused {score.refused:,}, "
+        f"mismatches {len(score.mismatches):,}; weights of {score.weights_rows:,} rows: "
+        f"{score.weights_equal:,} equal to the byte, {len(score.weights_mismatches):,} beyond 0.1 % (1 % quantised)",
+        *score.mismatches,
+        *score.weights_mismatches,
+    )
+    emit_rows(asdict(score), lines, output_format)
+    raise typer.Exit(NOT_FEASIBLE if score.mismatches or score.weights_mismatches else DONE)
+
+
+@validate_app.command("logs", epilog="\b\nExample: planner validate logs server.log --gpu h100-sxm")
+def validate_logs(
+    file: Annotated[Path, typer.Argument(help="A vLLM server's log, or a CSV of start-up figures; .gz accepted.")],
+    configs: Annotated[
+        Path | None, typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="Accelerator, for logs that do not name it.")] = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """Pool and concurrency against what engines logged at start-up."""
+    from planner.engine_logs import read_rows
+    from planner.validate_logs import score_logs
+
+    rows = read_rows(documents.read_maybe_gzip(file, saved.MAX_ORACLE_BYTES), str(file))
+    score = score_logs(rows, configs, gpu, hub_cache())
+    lines = (
+        *score.lines,
+        f"rows {score.rows:,}, refused {score.refused:,}, pool within 1 GiB {score.pool_within:,} (worst "
+        f"{score.worst_pool_gib:.2f} GiB), concurrency within 0.1 % or the log's rounding "
+        f"{score.concurrency_within:,} of {score.concurrency_rows:,} without pipeline parallelism",
+        *score.mismatches,
+    )
+    emit_rows(asdict(score), lines, output_format)
+    raise typer.Exit(NOT_FEASIBLE if score.mismatches else DONE)

@@ -1,0 +1,95 @@
+"""What every command shares: formats, errors to exit codes, and the only writing to stdout and stderr.
+
+With the cli modules, the only place that prints, reads the environment or exits.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from planner.errors import InputError, PlannerError
+from planner.printable import escaped
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DONE, NOT_FEASIBLE = 0, 3
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    text = "text"
+    markdown = "markdown"
+    yaml = "yaml"
+    json = "json"
+
+
+class PlannerGroup(TyperGroup):
+    """Turns planner's own errors into one line each on stderr and their exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PlannerError as error:
+            for problem in error.problems:
+                sys.stderr.write(f"planner: {escaped(problem)}\n")
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            sys.stderr.write("planner: interrupted\n")
+            raise typer.Exit(130) from None
+
+
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file, whole or not at all.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
+
+
+def hub_cache() -> Path | None:
+    if "HF_HUB_CACHE" in os.environ:
+        return Path(os.environ["HF_HUB_CACHE"])
+    try:
+        home = Path(os.environ["HF_HOME"]) if "HF_HOME" in os.environ else Path.home() / ".cache" / "huggingface"
+    except RuntimeError:  # no home directory
+        return None
+    return home / "hub"
+
+
+def progress() -> "Progress":
+    """A progress bar on stderr, gone when it is done."""
+    from rich.progress import Progress  # slow to import, and most commands show none
+
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+def emit_rows(fields: object, lines: Iterable[str], form: Format) -> None:
+    if form not in (Format.text, Format.json):
+        raise InputError(f"--format: {form.value} is not offered here; accepted: text, json")
+    emit(
+        json.dumps(fields, indent=2) + "\n" if form is Format.json else "".join(f"{line}\n" for line in lines),
+        None,
+        force=False,
+    )
+
+
+def emit(content: str, output: Path | None, *, force: bool) -> None:
+    if output is not None:
+        from planner.output import write_whole  # tempfile is slow to import, and most runs print
+
+        write_whole(output, content, overwrite=force)
+        return
+    try:
+        sys.stdout.write(content)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again at exit
+        if not isinstance(error, BrokenPipeError):  # a reader such as head may have enough
+            raise InputError(f"standard output: cannot be written: {error.strerror}") from error

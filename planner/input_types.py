@@ -1,0 +1,35 @@
+"""What inputs are made of: bounded numbers and the base that forbids unknown fields."""
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _number(value: object) -> object:
+    """Numbers as YAML or a quoted decimal writes them; a float by its shortest form, so 2.50 stays exact."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        raise ValueError("a number is needed")
+    return str(value) if isinstance(value, float) else value
+
+
+Number = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15, decimal_places=30)]
+Positive = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15, decimal_places=30)]
+Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1, decimal_places=30)]
+PositiveShare = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1, decimal_places=30)]
+Count = Annotated[int, Field(strict=True, ge=1, le=2**48)]
+CountOrNone = Annotated[int, Field(strict=True, ge=0, le=2**48)]
+Degree = Annotated[int, Field(strict=True, ge=1, le=4096)]
+
+
+class Input(BaseModel):
+    """Base of every input: frozen, no unknown fields, no NaN."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        arbitrary_types_allowed=True,
+        defer_build=True,
+    )
