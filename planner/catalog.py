@@ -9,19 +9,10 @@ from typing import Any
 
 from planner import checkpoint, hub
 from planner.documents import load_mapping, validate
+from planner.engine_inputs import Engine
 from planner.errors import InputError, nearest
-from planner.inputs import (
-    Accelerator,
-    Engine,
-    Input,
-    Model,
-    Parallelism,
-    Price,
-    PriceList,
-    PriceRow,
-    Scenario,
-    Workload,
-)
+from planner.input_types import Input
+from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, PriceRow, Scenario, Workload
 from planner.origin import Origin
 from planner.printable import shown
 
@@ -155,6 +146,8 @@ def _part(
     if isinstance(value, dict):
         where = origin.within(kind)
         return ({**value, "origin": where.within("config")} if kind == "model" else dict(value)), where
+    if kind == "price" and isinstance(value, int | float) and not isinstance(value, bool):
+        return {"usd_per_hour": value, "source": "given, per device-hour"}, origin
     if not isinstance(value, str):
         raise InputError(f"{origin.at(kind)}: a name, a path or a mapping is needed, not {shown(value)}")
     if kind == "model":

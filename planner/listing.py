@@ -10,7 +10,8 @@ from planner.architectures import resolve
 from planner.cache_groups import Group, group_layers
 from planner.cache_specs import CacheRules, layer_specs
 from planner.documents import load_mapping, validate
-from planner.inputs import Accelerator, Engine, Model, PriceList, Workload
+from planner.engine_inputs import Engine
+from planner.inputs import Accelerator, Model, PriceList, Workload
 from planner.kv_cache import Flight, resolve_dtype
 from planner.origin import Origin
 from planner.pool import BlockPool

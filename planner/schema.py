@@ -13,6 +13,8 @@ from pydantic import BaseModel
 
 from planner import engine_inputs, inputs, report
 
+MODULES = (inputs, engine_inputs, report)
+
 
 def json_schema(cls: type[BaseModel]) -> dict[str, Any]:
     """JSON Schema (2020-12) of an input or a report class."""
@@ -24,9 +26,8 @@ def json_schema(cls: type[BaseModel]) -> dict[str, Any]:
 
 
 def _describe(class_name: str, schema: dict[str, Any]) -> None:
-    for name, text in (
-        (_descriptions(inputs) | _descriptions(engine_inputs) | _descriptions(report)).get(class_name, {}).items()
-    ):
+    described = {k: v for module in MODULES for k, v in _descriptions(module).items()}
+    for name, text in described.get(class_name, {}).items():
         if name in schema.get("properties", {}):
             schema["properties"][name].setdefault("description", text)
 

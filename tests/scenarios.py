@@ -1,5 +1,6 @@
 """Scenarios for tests: a model, an accelerator and a small workload, with any field overridden by its dotted path."""
 
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,14 +14,24 @@ from planner.report import Report
 
 ROOT = Path(__file__).parent.parent
 ORACLES = Path(__file__).parent / "oracles"
-ENGINE_WEIGHTS: dict[str, Any] = json.loads((ORACLES / "engine_weights.json").read_text("utf-8"))
+
+
+def _unpacked(file: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gzip.decompress((ORACLES / file).read_bytes()))
+    return found
+
+
+VENDORS = _unpacked("model_configs.json.gz")
+"""Vendors' configs; `models` by ORG/NAME."""
+ENGINE = _unpacked("kv_engine_oracle.json.gz")
+"""What vLLM 0.33's own code computes for them."""
 EXAMPLES = ROOT / "examples" / "context-upgrade"
 
 
 def vendor_model(name: str, **changed: Any) -> dict[str, Any]:
-    """A model input with a vendor's config from the engine oracle; keyword arguments replace config fields."""
-    row = ENGINE_WEIGHTS["models"][name]
-    fields = {"name": name, "config": {**row["config"], **changed}, "source": row["config_from"]}
+    """A model input with a vendor's config; keyword arguments replace config fields."""
+    row = VENDORS["models"][name]
+    fields = {"name": name, "config": {**row["config"], **changed}, "source": row["source"]}
     return fields | ({"hf_quant_config": row["hf_quant_config"]} if row.get("hf_quant_config") else {})
 
 
