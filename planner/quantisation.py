@@ -395,6 +395,8 @@ def _by_layer(names: tuple[str, ...]) -> _Names:
     everywhere: dict[str, None] = {}
     single: dict[str, set[str]] = {}
     for name in names:
+        if len(name) > MAX_PATTERN:
+            raise InputError(f"quantization_config: {name[:80]!r}... is too long for a module's name or pattern")
         found = _LAYER.match(name)
         regex = "re:" if name.startswith("re:") else ""
         local = _EXPERT.sub(r"\1", (found["local"] or (".*" if regex else "*")) if found else name.removeprefix("re:"))
@@ -417,10 +419,11 @@ def _named(module: str, names: tuple[str, ...]) -> bool:
 def _pattern(text: str) -> re.Pattern[str]:
     """A module pattern: 're:' is a regular expression, '*' any text, else a name."""
     text = _TOWER_LAYER.sub(r"\1", text)
-    if not text.startswith("re:"):
-        return re.compile(re.escape(text).replace(r"\*", ".*"))
-    if len(text) > MAX_PATTERN or _UNBOUNDED.search(text) or len(_REPEAT.findall(text)) > MAX_REPEATS:
+    regex = text.startswith("re:")
+    if (regex and _UNBOUNDED.search(text)) or len(_REPEAT.findall(text)) > MAX_REPEATS:
         raise InputError(f"quantization_config: {text[:80]!r} repeats too much for a pattern of module names")
+    if not regex:
+        return re.compile(re.escape(text).replace(r"\*", ".*"))
     try:
         return re.compile(text[3:])
     except re.error as error:
@@ -430,7 +433,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _matches(pattern: str, module: str) -> bool:
     """True if the pattern names the module, one of its parents, or a last part of it."""
     compiled = _pattern(pattern)
-    parts = module.split(".")
+    parts = ("layers", *module.split("."))  # for patterns that begin before what is in a layer
     return any(
         compiled.fullmatch(".".join(parts[start:stop]))
         for start in range(len(parts))
