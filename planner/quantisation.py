@@ -397,6 +397,8 @@ def _by_layer(names: tuple[str, ...]) -> _Names:
     everywhere: dict[str, None] = {}
     single: dict[str, set[str]] = {}
     for name in names:
+        if len(name) > MAX_PATTERN:
+            raise InputError(f"quantization_config: {name[:80]!r}... is too long for a module's name or pattern")
         found = _LAYER.match(name)
         regex = "re:" if name.startswith("re:") else ""
         local = _EXPERT.sub(r"\1", (found["local"] or (".*" if regex else "*")) if found else name.removeprefix("re:"))
@@ -436,7 +438,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _matches(pattern: str, module: str) -> bool:
     """True if the pattern names the module, one of its parents, or a last part of it."""
     compiled = _pattern(pattern)
-    parts = module.split(".")
+    parts = ("layers", *module.split("."))  # for patterns that begin before what is in a layer
     return any(
         compiled.fullmatch(".".join(parts[start:stop]))
         for start in range(len(parts))

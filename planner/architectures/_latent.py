@@ -108,7 +108,11 @@ def sparse_from(config: VendorConfig, count: int, default: int | None) -> tuple[
     """Which layers have experts: every moe_layer_freq-th from first_k_dense_replace on."""
     first = config.integer("first_k_dense_replace", default=default, least=0, most=common.MOST_LAYERS)
     step = config.integer("moe_layer_freq", default=1)
-    return tuple(i >= first and i % step == 0 for i in range(count))
+    sparse = tuple(i >= first and i % step == 0 for i in range(count))
+    listed = tuple(kind == "sparse" for kind in config.texts("mlp_layer_types"))
+    # The engine does not read the list.
+    config.refuse_unless(listed in ((), sparse), "mlp_layer_types", "differs from first_k_dense_replace")
+    return sparse
 
 
 def decoder(
