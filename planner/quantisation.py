@@ -1,14 +1,12 @@
 """How a checkpoint stores the weights of its linear layers: bits, scales, and the modules it leaves alone."""
 
-import re
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
 from math import gcd
 from typing import Any, NamedTuple
 
 from planner.errors import InputError
+from planner.module_names import by_layer, named_by
 from planner.origin import Origin
 from planner.printable import shown
 from planner.units import ceil_div
@@ -34,15 +32,6 @@ CACHE_SCALES = CacheScales(4)
 MODELOPT_SCALES = CacheScales(4, latent=True)
 COMPRESSED_SCALES = CacheScales(3, 3)
 """Zero points in the model's dtype beside float32 scales (compressed_tensors.py)."""
-
-
-MAX_PATTERN = 300
-MAX_REPEATS = 3
-_REPEAT = re.compile(r"[*+{]|(?<!\()\?")
-_UNBOUNDED = re.compile(r"\)[*+{]")
-"""A repeated group can take exponential time to match, and no module pattern needs one."""
-_TOWER_LAYER = re.compile(r"(\b(?:blocks|layers|deepstack_merger_list))\\?\.(?:\d+|\*|\\d\+)(?=\\?\.|$)")
-"""A layer's number below a tower's name: towers' tensors are named without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +95,19 @@ class Quantisation:
     @property
     def names_layers(self) -> bool:
         """True if it treats some layers unlike others."""
-        return any(_by_layer(names).single for names in (self.excluded, *(names for names, _ in self.named)))
+        return any(by_layer(names).single for names in (self.excluded, *(names for names, _ in self.named)))
 
     def in_layer(self, layer: int) -> "Quantisation":
         """The form within one decoder layer: of the names that mean single layers, only those of this one."""
-        named = tuple((_by_layer(names).of(layer), form) for names, form in self.named)
-        return replace(self, excluded=_by_layer(self.excluded).of(layer), named=named)
+        named = tuple((by_layer(names).of(layer), form) for names, form in self.named)
+        return replace(self, excluded=by_layer(self.excluded).of(layer), named=named)
 
     def form_of(self, module: str) -> "Quantisation | None":
         """The form of one module; None where it stays in the model's dtype."""
-        if _named(module, self.excluded) or (self.experts_only and ".experts." not in module):
+        if named_by(module, self.excluded) or (self.experts_only and ".experts." not in module):
             return None
         for names, form in self.named:
-            if _named(module, names):
+            if named_by(module, names):
                 return form
         return None if self.only_named or (module == "lm_head" and not self.head) else self
 
@@ -365,82 +354,3 @@ def _positive(value: object) -> bool:
 
 def _names(value: object) -> tuple[str, ...]:
     return tuple(str(v) for v in value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
-
-
-_LAYER = re.compile(
-    r"^(re:)?\^?(?:\.\*|\*)?(?:\\?\.)?(?:(?:model|language_model|backbone|transformer|decoder)\\?\.)*(?:layers|h)\\?\."
-    r"(?P<index>\d+\*?|\*|\.\*|\.\+|\\d\+|\[0-9\]\+|\((?:\?:)?\d+(?:\|\d+)*\))"
-    r"(?:\\?\.(?P<local>.*))?$"
-)
-"""A name or pattern within the decoder's layers: which layers, and what in them."""
-_EXPERT = re.compile(r"^(.*\bexperts)\\?\.(?:\d+|\.?\*|\\d\+)(?:\\?\..*)?$")
-"""Modules of single experts: the engine joins all experts of a layer in one module."""
-
-
-class _Names(NamedTuple):
-    """Module names and patterns without their layers, by the layers they mean."""
-
-    everywhere: tuple[str, ...]
-    single: dict[str, set[str]]
-    """Layer number, or number and '*' for all that begin with it, and what is named there."""
-
-    def of(self, layer: int) -> tuple[str, ...]:
-        """Those that hold in one layer."""
-        number = str(layer)
-        keys = (number, *(f"{number[:end]}*" for end in range(1, len(number) + 1)))
-        here = {name for key in keys for name in self.single.get(key, ())}
-        return (*self.everywhere, *sorted(here)) if here else self.everywhere
-
-
-@lru_cache(maxsize=64)
-def _by_layer(names: tuple[str, ...]) -> _Names:
-    everywhere: dict[str, None] = {}
-    single: dict[str, set[str]] = {}
-    for name in names:
-        if len(name) > MAX_PATTERN:
-            raise InputError(f"quantization_config: {name[:80]!r}... is too long for a module's name or pattern")
-        found = _LAYER.match(name)
-        regex = "re:" if name.startswith("re:") else ""
-        local = _EXPERT.sub(r"\1", (found["local"] or (".*" if regex else "*")) if found else name.removeprefix("re:"))
-        local = "lm_head" if local.endswith(".lm_head") else local
-        index = found["index"] if found else "*"
-        if not index[0].isdigit() and index[0] != "(":
-            everywhere[f"{regex}{local}"] = None
-            continue
-        for number in re.findall(r"\d+\*?", index):
-            single.setdefault(number, set()).add(f"{regex}{local}")
-    return _Names(tuple(everywhere), single)
-
-
-def _named(module: str, names: tuple[str, ...]) -> bool:
-    """True if any of the names or patterns means the module, whatever its layer."""
-    return any(_matches(name, module) for name in _by_layer(names).everywhere)
-
-
-@cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """A module pattern: 're:' is a regular expression, '*' any text, else a name."""
-    text = _TOWER_LAYER.sub(r"\1", text)
-    if not text.startswith("re:"):
-        first, *rest = (re.escape(part) for part in text.split("*"))
-        *middle, last = rest or [""]
-        # each middle part where it first occurs, for good: no pattern can take long
-        return re.compile(first + "".join(f"(?>.*?{part})" for part in middle) + (".*" + last if rest else ""))
-    if len(text) > MAX_PATTERN or _UNBOUNDED.search(text) or len(_REPEAT.findall(text)) > MAX_REPEATS:
-        raise InputError(f"quantization_config: {text[:80]!r} repeats too much for a pattern of module names")
-    try:
-        with warnings.catch_warnings(action="ignore"):  # about doubtful forms, which are a stranger's to write
-            return re.compile(text[3:])
-    except (re.error, OverflowError) as error:
-        raise InputError(f"quantization_config: {text!r} is not a regular expression: {error}") from error
-
-
-def _matches(pattern: str, module: str) -> bool:
-    """True if the pattern names the module, one of its parents, or a last part of it."""
-    compiled = _pattern(pattern)
-    parts = ("layers", *module.split("."))  # for patterns that begin before what is in a layer
-    return any(
-        compiled.fullmatch(".".join(parts[start:stop]))
-        for start in range(len(parts))
-        for stop in range(start + 1, len(parts) + 1)
-    )
