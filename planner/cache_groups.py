@@ -23,7 +23,7 @@ class Group:
     @property
     def growing(self) -> bool:
         """Its blocks grow with the context without bound."""
-        return self.spec.kind in GROWING
+        return self.spec.kind in GROWING or self.spec.unbounded
 
 
 def group_layers(counts: Mapping[CacheSpec, int]) -> tuple[Group, ...]:

@@ -76,7 +76,8 @@ def block_problem(mixers: Iterable[Mixer], rules: CacheRules) -> str | None:
 
 def scheduler_block(mixers: tuple[Mixer, ...], rules: CacheRules) -> int:
     """Tokens per block of the scheduler: asked for, the attention kernel's own, or enlarged to hold a state."""
-    base = rules.block_tokens or max((_kernel_block(mixer, rules) for mixer in mixers), default=0)
+    kernel = max((_kernel_block(mixer, rules) for mixer in mixers), default=0) if rules.one_pool else 0
+    base = rules.block_tokens or kernel
     base = base or rules.default_block_tokens
     states = [mixer for mixer in mixers if isinstance(mixer, State)]
     attention = next((mixer for mixer in mixers if not isinstance(mixer, State)), None)
@@ -172,7 +173,7 @@ def _attention_specs(mixer: Attention, rules: CacheRules, block: int) -> Iterato
     if mixer.cross:
         yield CacheSpec(Kind.CROSS, block, page, mixer.cross_tokens)
     elif mixer.window is not None and rules.windows:
-        yield CacheSpec(Kind.WINDOW, block, page, mixer.window)
+        yield CacheSpec(Kind.WINDOW, block, page, mixer.window, unbounded=mixer.window >= rules.max_positions)
     elif mixer.chunk is not None:
         yield CacheSpec(Kind.CHUNK, block, page, mixer.chunk)
     else:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ from planner.documents import load_mapping, validate
 from planner.engine_inputs import Engine
 from planner.errors import InputError, nearest
 from planner.input_types import Input
-from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, PriceRow, Scenario, Workload
+from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, Scenario, Workload
 from planner.origin import Origin
+from planner.prices import lowest_price, named_price
 from planner.printable import shown
 
 DEFAULT_ENGINE = "vllm-0.33"
@@ -31,7 +31,6 @@ KINDS: dict[str, type[Input]] = {
     "workload": Workload,
     "price": Price,
 }
-TERMS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+_-]{0,99}")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -126,8 +125,7 @@ def find_scenario(ref: str) -> Path:
     path = Path(ref)
     if path.suffix not in _SUFFIXES and not os.path.exists(path):
         raise InputError(
-            f"{ref}: no such file; a scenario is a YAML file (planner schema scenario), or give --model, --gpu and "
-            "--workload"
+            f"{ref}: no such file; a scenario (planner schema scenario) or a saved report is a YAML or JSON file"
         )
     return path
 
@@ -233,9 +231,9 @@ def _override(
 
 
 def _listed_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], origin: Origin) -> Price:
-    """The price that a scenario names, or the lowest dated on-demand one that can hold a replica.
+    """The price that a scenario names, or the lowest dated on-demand one of an instance that holds its devices.
 
-    wanted: None, dollars per device-hour, or provider/instance[/term]
+    wanted: None, or provider/instance[/term]
     """
     if wanted is not None and not isinstance(wanted, str):
         raise InputError(f"{origin.at('price')}: provider/instance[/term] or a mapping is needed, not {shown(wanted)}")
@@ -247,45 +245,6 @@ def _listed_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], ori
         )
     listed = validate(PriceList, load_mapping(path), Origin(str(path))).prices
     if wanted:
-        return _named_price(wanted, gpu, listed)
+        return named_price(wanted, gpu.name, listed)
     ranks = validate(Parallelism, rest.get("parallelism") or {}, origin.within("parallelism"))
-    return _lowest_price(gpu, listed, ranks.tp)
-
-
-def _named_price(wanted: str, gpu: Accelerator, listed: tuple[PriceRow, ...]) -> Price:
-    provider, _, tail = wanted.partition("/")
-    instance, _, term = tail.rpartition("/") if tail.rpartition("/")[2] in TERMS else (tail, "", "")
-    term = term or "on_demand"
-    found = [row for row in listed if (row.provider, row.instance) == (provider, instance)]
-    if not found:
-        known = (f"{row.provider}/{row.instance}" for row in listed)
-        raise InputError(f"price {wanted!r} is not listed for {gpu.name}{nearest(wanted, known)}")
-    if term not in found[0].usd_per_instance_hour:
-        terms = ", ".join(found[0].usd_per_instance_hour)
-        raise InputError(f"price {wanted!r}: no {term} price is listed; listed: {terms}")
-    return _as_price(found[0], term)
-
-
-def _lowest_price(gpu: Accelerator, listed: tuple[PriceRow, ...], tp: int) -> Price:
-    """Per device-hour, on demand, dated, on an instance that holds a whole tensor-parallel group."""
-    usable = [r for r in listed if r.as_of and r.devices >= tp and "on_demand" in r.usd_per_instance_hour]
-    if not usable:
-        known = ", ".join(f"{r.provider}/{r.instance} ({r.devices} devices)" for r in listed)
-        raise InputError(
-            f"no dated on-demand price of {gpu.name} is listed on an instance of at least tp {tp} devices: give "
-            f"--price; listed: {known}"
-        )
-
-    def rank(row: PriceRow) -> tuple[Decimal, str, str, str]:
-        rate = row.usd_per_instance_hour["on_demand"] / row.devices
-        return rate, row.provider, row.instance, row.region or ""
-
-    return _as_price(min(usable, key=rank), "on_demand")
-
-
-def _as_price(row: PriceRow, term: str) -> Price:
-    return Price(
-        usd_per_hour=row.usd_per_instance_hour[term],
-        term=term,
-        **row.model_dump(exclude={"usd_per_instance_hour"}),
-    )
+    return lowest_price(gpu.name, listed, ranks.tp * ranks.dp)

@@ -60,7 +60,7 @@ def estimate(
         str | None,
         typer.Option(help="Shipped name, YAML, config.json, checkpoint directory or Hugging Face id."),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="Accelerator: shipped name or YAML.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(help="Accelerator: shipped name or YAML; repeat to compare.")] = None,
     workload: Annotated[str | None, typer.Option(help="Workload profile: shipped name or YAML.")] = None,
     engine: Annotated[str | None, typer.Option(help="Engine profile; default: the newest vLLM.")] = None,
     price: Annotated[
@@ -100,7 +100,6 @@ def estimate(
     """Memory, requests that fit, fleet and monthly cost of a scenario."""
     flags = {
         "model": model,
-        "accelerator": gpu,
         "workload": workload,
         "engine": engine,
         "price": _price(price),
@@ -119,9 +118,10 @@ def estimate(
         "engine_options.kv_cache_bytes": kv_cache_bytes,
     }
     overrides = {path: value for path, value in flags.items() if value is not None} | _settings(settings or [])
-    loaded = _load(scenario, overrides)
-    contexts = context or [loaded.context]
-    reports = [estimate_scenario(_with_context(loaded, tokens), devices) for tokens in contexts]
+    chosen = [overrides | {"accelerator": name} for name in gpu or ()] or [overrides]
+    scenarios = [_load(scenario, of_one) for of_one in chosen]
+    asked = [_with_context(loaded, tokens) for loaded in scenarios for tokens in context or [loaded.context]]
+    reports = [estimate_scenario(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
     _write(result, output_format, output, force=force, brief=brief)
     _plot(reports, output_format, wanted=plot and output is None)
@@ -274,7 +274,8 @@ def _exit_code(reports: list[Report]) -> int:
 
 def _write(result: Report | Comparison, form: Format, output: Path | None, *, force: bool, brief: bool) -> None:
     if form is Format.text and output is None and sys.stdout.isatty():
-        text.write(text.draw(result, brief=brief), Console())
+        console = Console()
+        text.write(text.draw(result, console.width, brief=brief), console)
         return
     emit(_formatted(result, form, brief=brief), output, force=force)
 
@@ -295,4 +296,4 @@ def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str
         return saved.to_json(result)
     if form is Format.markdown:
         return markdown.draw(result)
-    return text.plain(text.draw(result, brief=brief), PIPE_WIDTH)
+    return text.plain(text.draw(result, PIPE_WIDTH, brief=brief), PIPE_WIDTH)

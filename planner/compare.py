@@ -2,12 +2,24 @@
 
 from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
 
 from planner import __version__
-from planner.render.tables import ROWS, Row, difference, show, show_usd, value
+from planner.cost import per_thousand_usd
+from planner.render.rows import CARRY_ROWS, ROWS, Row
+from planner.render.tables import difference, percent, rows_of, show, show_usd, value
 from planner.report import Change, Comparison, Report
+from planner.units import counted
 
-_ROW = {row.path: row for row in ROWS}
+_ROW = {row.path: row for row in (*ROWS, *CARRY_ROWS)}
+_DEVICES = Row(
+    "cost",
+    "devices",
+    "cost.lines",
+    "usd",
+    ("fleet.billed_devices", "scenario.usd_per_device_hour", "scenario.hours_per_month"),
+)
+_LABELS = {"cost.other_monthly_usd": "other monthly lines"}
 
 
 def compare(reports: Sequence[Report]) -> Comparison:
@@ -23,13 +35,16 @@ def compare(reports: Sequence[Report]) -> Comparison:
 
 def changed(old: Report, new: Report) -> tuple[Change, ...]:
     """Every line of the main table, and every monthly line, that differs."""
-    rows = [_change(row, old, new) for row in ROWS if value(old, row.path) != value(new, row.path)]
+    rows = [_change(row, old, new) for row in rows_of((old, new)) if value(old, row.path) != value(new, row.path)]
     return (*rows, *_cost_changes(old, new))
 
 
 def _change(row: Row, old: Report, new: Report) -> Change:
     before, after = value(old, row.path), value(new, row.path)
-    amount, percent = difference(before, after, row.unit)
+    amount, share = difference(before, after, row.unit)
+    exact_before, exact_after = _exact(old, row.path), _exact(new, row.path)
+    if exact_before is not None and exact_after is not None:
+        share = percent(exact_before, exact_after)
     return Change(
         label=row.label,
         path=row.path,
@@ -37,24 +52,37 @@ def _change(row: Row, old: Report, new: Report) -> Change:
         old=show(before, row.unit),
         new=show(after, row.unit),
         difference=amount,
-        percent=percent,
+        percent=share,
         why=_why(row, old, new),
     )
+
+
+def _exact(report: Report, path: str) -> Fraction | None:
+    """Dollars per 1,000 requests before they are rounded to cents; None for other lines."""
+    facts = report.scenario
+    shares = {"cost.per_1000_submitted_usd": Decimal(1), "cost.per_1000_successful_usd": facts.success_share}
+    if path not in shares or report.cost is None or not facts.requests_per_month:
+        return None
+    requests = Fraction(facts.requests_per_month) * Fraction(shares[path])
+    return per_thousand_usd(Fraction(report.cost.monthly_usd), requests)
 
 
 def _why(row: Row, old: Report, new: Report) -> str:
     """What this number follows from and that moved too; the binding reason where the limit moved."""
     if row.path == "binding_limit":
         return new.binding_reason
+    if value(old, row.path) is None or value(new, row.path) is None:
+        without = old if value(old, row.path) is None else new
+        return "" if without.fits else f"{'the first' if without is old else 'the last'} does not fit"
     moved = [parent for parent in row.parents if value(old, parent) != value(new, parent)]
     if not moved:
-        return "given" if not row.parents else "its own setting"
+        return "given"
     return "; ".join(_moved(_ROW.get(parent), parent, old, new) for parent in moved)
 
 
 def _moved(row: Row | None, path: str, old: Report, new: Report) -> str:
     before, after = value(old, path), value(new, path)
-    label, unit = (row.label, row.unit) if row else (path, "count")
+    label, unit = (row.label, row.unit) if row else (_LABELS[path], "usd")
     if unit != "text" and before and after and before > 0 and after > 0:
         factor = float(after) / float(before)
         if factor >= 1.005 or factor <= 0.995:
@@ -68,7 +96,7 @@ def _cost_changes(old: Report, new: Report) -> list[Change]:
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) == after.get(name):
             continue
-        amount, percent = difference(before.get(name), after.get(name), "usd")
+        amount, share = difference(before.get(name), after.get(name), "usd")
         found.append(
             Change(
                 label=name,
@@ -77,8 +105,8 @@ def _cost_changes(old: Report, new: Report) -> list[Change]:
                 old=show(before.get(name), "usd"),
                 new=show(after.get(name), "usd"),
                 difference=amount,
-                percent=percent,
-                why="devices billed or their price" if name == "devices" else "given",
+                percent=share,
+                why=_why(_DEVICES, old, new) if name == "devices" else "given",
             )
         )
     return found
@@ -101,7 +129,7 @@ def verdict(old: Report, new: Report) -> str:
         return f"the first does not fit, the last does; {binds}"
     change, devices = new.cost.monthly_usd - old.cost.monthly_usd, new.fleet.devices - old.fleet.devices
     if change == 0 and devices == 0:
-        return f"the same fleet and cost; {binds}"
-    _, percent = difference(old.cost.monthly_usd, new.cost.monthly_usd, "usd")
-    sign = "+" if change >= 0 else ""
-    return f"{sign}{show_usd(change)} a month ({percent}), {devices:+,} devices; {binds}"
+        return f"the same number of devices and the same cost; {binds}"
+    moved = f"{'+' if devices >= 0 else '-'}{counted(abs(devices), 'device')}"
+    share = percent(old.cost.monthly_usd, new.cost.monthly_usd)
+    return f"{'+' if change >= 0 else ''}{show_usd(change)} a month ({share}), {moved}; {binds}"

@@ -37,6 +37,7 @@ class PlannerGroup(TyperGroup):
     """Turns planner's own errors into one line each on stderr and their exit code."""
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except PlannerError as error:
@@ -54,6 +55,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output
 
 
 def hub_cache() -> Path | None:
+    """Where huggingface_hub keeps what it downloaded; None without a home directory."""
     if "HF_HUB_CACHE" in os.environ:
         return Path(os.environ["HF_HUB_CACHE"])
     try:
@@ -64,23 +66,25 @@ def hub_cache() -> Path | None:
 
 
 def progress() -> "Progress":
-    """A progress bar on stderr, gone when it is done."""
+    """A progress bar on stderr, gone when it is done; none where stderr is no terminal."""
     from rich.progress import Progress  # slow to import, and most commands show none
 
-    return Progress(console=Console(stderr=True), transient=True)
+    return Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 def emit_rows(fields: object, lines: Iterable[str], form: Format) -> None:
+    """A listing or a score: its fields as JSON, or its lines."""
     if form not in (Format.text, Format.json):
         raise InputError(f"--format: {form.value} is not offered here; accepted: text, json")
     emit(
-        json.dumps(fields, indent=2) + "\n" if form is Format.json else "".join(f"{line}\n" for line in lines),
+        json.dumps(fields, indent=2) + "\n" if form is Format.json else "".join(f"{escaped(line)}\n" for line in lines),
         None,
         force=False,
     )
 
 
 def emit(content: str, output: Path | None, *, force: bool) -> None:
+    """The result, to stdout or whole to a file."""
     if output is not None:
         from planner.output import write_whole  # tempfile is slow to import, and most runs print
 

@@ -57,7 +57,9 @@ def deploy(scenario: Scenario) -> Deployment:
     model, options = scenario.model, scenario.engine_options
     stack = resolve(model.config, model.origin)
     ranks = Ranks(**scenario.parallelism.model_dump())
-    dtype = served_dtype(model.config, options.dtype)
+    gpu = scenario.accelerator
+    has_bf16 = gpu.bf16_dense_tflops is not None
+    dtype = served_dtype(model.config, options.dtype, has_bf16=has_bf16)
     quantisation, stored_quantised, notes = _quantisation(scenario)
     rules, reason = _cache_rules(scenario, stack, dtype)
     mixers = tuple(mixers_of(stack.layers))
@@ -67,6 +69,7 @@ def deploy(scenario: Scenario) -> Deployment:
         *_context_problems(scenario, stack),
         *_cache_problems(scenario, mixers, rules),
         *_memory_problems(scenario),
+        *([f"engine_options.dtype: {gpu.name} has no bfloat16"] if dtype == "bfloat16" and not has_bf16 else []),
     ]
     if found:
         raise InputError(*found)

@@ -25,7 +25,10 @@ class MachineError(PlannerError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """'; nearest known: a, b, c' for an unknown name, with some names even when none is near."""
-    names = sorted(known)
-    close = get_close_matches(name.lower(), names, n=4, cutoff=0.5) or names[:8]
-    return "; nearest known: " + ", ".join(close) if close else ""
+    """'; nearest known: a, b, c' for an unknown name: what begins with it or is spelt like it, else a few of all."""
+    names, wanted = sorted(known), name.lower()
+    akin = [n for n in names if wanted and n.startswith(wanted)][:6]
+    akin += [n for n in get_close_matches(wanted, names, n=4, cutoff=0.5) if n not in akin]
+    if akin:
+        return "; nearest known: " + ", ".join(akin)
+    return f"; none is near; known are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else ""

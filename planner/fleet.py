@@ -63,7 +63,7 @@ def place(replicas: int, devices_per_replica: int, price: Price) -> Placement:
 
     source: instances are sold whole (each price's instance type)
     """
-    if price.instance is None:
+    if not price.sold_whole:
         return Placement(None, replicas * devices_per_replica, split=False)
     fits = price.devices // devices_per_replica
     nodes = ceil_div(replicas, fits) if fits else replicas * ceil_div(devices_per_replica, price.devices)

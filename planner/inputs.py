@@ -163,6 +163,16 @@ class Price(Input):
     note: Printable | None = None
 
     @property
+    def unit(self) -> str:
+        """What is sold, as text names it."""
+        return f"{self.instance or 'unit'} of {self.devices}"
+
+    @property
+    def sold_whole(self) -> bool:
+        """Several devices are sold as one unit, or a named instance is."""
+        return self.instance is not None or self.devices > 1
+
+    @property
     def label(self) -> str:
         """How a report names it: dollars per device-hour, and what is sold by whom."""
         rate = show_rate(self.usd_per_hour / self.devices)
@@ -292,7 +302,7 @@ class Scenario(Input):
     memory: MemoryGiven = MemoryGiven()
     spares: Spares = Spares(fraction=Decimal("0.2"))
     price: Annotated[Price, _ByName()]
-    hours_per_month: Positive = Decimal(730)
+    hours_per_month: Annotated[Positive, Field(le=744)] = Decimal(730)
     """730 is the FinOps convention (365 x 24 / 12)."""
     other_monthly: tuple[MonthlyLine, ...] = ()
     assumed: tuple[str, ...] = ()

@@ -42,6 +42,8 @@ class CacheSpec:
     """For states: what the page holds before padding."""
     state_blocks: int = 1
     """For states: blocks that the engine plans with (prefix caching keeps earlier states)."""
+    unbounded: bool = False
+    """A window at least as long as the model's positions: it never binds, so the cache grows throughout."""
     packed: bool = False
     """DeepSeek-V4's caches, which the engine packs by a rule of their own."""
 

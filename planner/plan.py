@@ -31,7 +31,7 @@ from planner.report import (
     Report,
     ScenarioFacts,
 )
-from planner.units import ceil_div, cents, show_rate
+from planner.units import ceil_div, cents, counted, show_rate
 
 
 def estimate(scenario: Scenario, devices: int | None = None) -> Report:
@@ -75,14 +75,17 @@ def _proposals(scenario: Scenario) -> tuple[str, ...]:
     for tp in (2, 4, 8, 16):
         if tp <= scenario.parallelism.tp:
             continue
-        wider = scenario.parallelism.model_copy(update={"tp": tp})
+        given = scenario.parallelism
+        wider = given.model_copy(update={"tp": tp, "ep": tp * given.dp if given.ep > 1 else 1})
         try:
             deployment = deploy(scenario.model_copy(update={"parallelism": wider}))
         except InputError:
             continue
         requests = governing_rank(deployment).pool.requests(scenario.context)
         if requests:
-            return (f"it would fit with --tp {tp}: {requests:,} requests of {scenario.context:,} tokens per replica",)
+            experts = f" --ep {wider.ep}" if wider.ep > 1 else ""
+            each = counted(requests * wider.dp, "request")
+            return (f"it would fit with --tp {tp}{experts}: {each} of {scenario.context:,} tokens per replica",)
     return ("no tensor parallelism up to 16 on this device makes it fit",)
 
 
@@ -110,6 +113,7 @@ def _scenario_facts(deployment: Deployment) -> ScenarioFacts:
         concurrency=scenario.workload.concurrency,
         requests_per_month=scenario.workload.requests_per_month,
         success_share=scenario.workload.success_share,
+        usd_per_device_hour=scenario.price.usd_per_hour / scenario.price.devices,
         price=scenario.price.label,
         hours_per_month=scenario.hours_per_month,
     )
@@ -216,16 +220,16 @@ def _curve(context: int) -> list[int]:
 def _capacity(deployment: Deployment, pool: Pool) -> Capacity:
     scenario, dp = deployment.scenario, deployment.ranks.dp
     context, mean = scenario.context, scenario.workload.mean_tokens
-    requests = dp * pool.requests(context)
-    limit = dp * deployment.max_num_seqs if deployment.max_num_seqs else None
+    requests, limit = pool.requests(context), deployment.max_num_seqs
     return Capacity(
         num_blocks=pool.num_blocks,
         usable_blocks=pool.usable_blocks,
-        requests_per_replica=requests,
+        requests_per_replica=dp * requests,
         requests_per_replica_at_mean=dp * pool.requests(mean) if mean else None,
-        max_concurrency=dp * pool.num_blocks / pool.reserved_blocks(context),
+        max_concurrency=pool.num_blocks / pool.reserved_blocks(context),
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
         max_num_seqs=limit,
-        slots_per_replica=min(requests, limit) if limit else requests,
+        slots_per_replica=dp * (min(requests, limit) if limit else requests),
         longest_context_tokens=longest_context(pool, 1, deployment.stack.max_positions),
     )
 
@@ -241,22 +245,25 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity) -> tuple[st
         )
     if capacity.requests_per_replica == 0:
         return "kv_memory", (
-            f"not one request of {scenario.context:,} tokens fits: it needs {pool.reserved_blocks(scenario.context):,} "
-            f"blocks and {pool.usable_blocks:,} are usable; the longest context that fits is "
-            f"{capacity.longest_context_tokens:,} tokens"
+            f"not one request of {counted(scenario.context, 'token')} fits: it needs "
+            f"{pool.reserved_blocks(scenario.context):,} blocks and {pool.usable_blocks:,} are usable; the longest "
+            f"context that fits is {counted(capacity.longest_context_tokens, 'token')}"
         )
     slots, concurrency = capacity.slots_per_replica, scenario.workload.concurrency
     if concurrency <= slots:
         return (
             "one_replica",
-            f"one replica is the smallest fleet: {concurrency:,} of its {slots:,} slots are needed",
+            f"one replica is the smallest fleet: {concurrency:,} of its {counted(slots, 'slot')} needed",
         )
     if slots < capacity.requests_per_replica:
         return (
             "max_num_seqs",
-            f"the scheduler runs {slots:,} requests; memory would hold {capacity.requests_per_replica:,}",
+            (
+                f"the scheduler runs {counted(slots, 'request')} per replica; memory would hold "
+                f"{capacity.requests_per_replica:,}"
+            ),
         )
-    return "kv_memory", f"KV memory holds {slots:,} requests per replica and {concurrency:,} are active"
+    return "kv_memory", f"KV memory holds {counted(slots, 'request')} per replica and {concurrency:,} are active"
 
 
 def _fleet(deployment: Deployment, capacity: Capacity) -> Fleet:
@@ -280,7 +287,9 @@ def _carry(deployment: Deployment, pool: Pool, capacity: Capacity, devices: int)
     per_replica, concurrency = deployment.ranks.devices, deployment.scenario.workload.concurrency
     replicas = devices // per_replica
     active = fleet.active_within(replicas, deployment.scenario.spares)
-    spare = fleet.spare_replicas(active, deployment.scenario.spares) if active else 0
+    waived = replicas > 0 and active == 0
+    active = replicas if waived else active
+    spare = 0 if waived or not active else fleet.spare_replicas(active, deployment.scenario.spares)
     slots = active * capacity.slots_per_replica
     per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
     schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)
@@ -288,6 +297,7 @@ def _carry(deployment: Deployment, pool: Pool, capacity: Capacity, devices: int)
         devices=devices,
         active_replicas=active,
         spare_replicas=spare,
+        spares_waived=waived,
         idle_devices=devices - (active + spare) * per_replica,
         requests_at_context=slots,
         running_requests=min(slots, concurrency),
@@ -299,7 +309,7 @@ def _carry(deployment: Deployment, pool: Pool, capacity: Capacity, devices: int)
 def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:
     price, billed = scenario.price, fleet_part.billed_devices
     devices = cost.device_month_usd(billed, price, scenario.hours_per_month)
-    unit = f"{fleet_part.nodes} x {price.instance} of {price.devices}" if price.instance else f"{billed} devices"
+    unit = f"{fleet_part.nodes} x {price.unit}" if price.sold_whole else counted(billed, "device")
     text = f"{unit} x {show_rate(price.usd_per_hour)}/h x {scenario.hours_per_month} h"
     other = [(line.name, "given", Fraction(line.usd)) for line in scenario.other_monthly]
     lines = [("devices", text, devices), *other]
@@ -310,6 +320,7 @@ def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:
         currency="USD",
         lines=tuple(CostLine(name=name, text=why, monthly_usd=cents(usd)) for name, why, usd in lines),
         monthly_usd=cents(monthly),
+        other_monthly_usd=cents(monthly - devices),
         per_1000_submitted_usd=_per_thousand(monthly, Fraction(requests or 0)),
         per_1000_successful_usd=_per_thousand(monthly, successful),
     )
@@ -322,7 +333,7 @@ def _per_thousand(monthly: Fraction, requests: Fraction) -> Decimal | None:
 def _prefix(scenario: Scenario) -> PrefixReuse | None:
     """Prompt positions that a cached shared prefix saves each month."""
     prefix, requests = scenario.workload.prefix, scenario.workload.requests_per_month
-    if prefix is None or requests is None:
+    if prefix is None or requests is None or not scenario.engine_options.prefix_caching:
         return None
     reusing = int(requests * prefix.request_share)
     return PrefixReuse(requests_per_month=reusing, saved_positions_per_month=reusing * prefix.shared_tokens)

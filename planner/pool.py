@@ -18,6 +18,10 @@ class Pool(Protocol):
         """Layers whose blocks are taken together."""
 
     @property
+    def kv_bytes(self) -> int:
+        """Memory of the pool [B]; not positive where nothing is left for it."""
+
+    @property
     def flight(self) -> Flight:
         """What the scheduler can have in flight."""
 
@@ -249,10 +253,14 @@ class TokenPool:
         return self._cell or self._states_bytes
 
     @property
+    def token_share(self) -> Decimal:
+        """Share of the memory that token slots take beside the states."""
+        return 1 - self.state_share if self._states_bytes and self._cell else Decimal(1)
+
+    @property
     def num_blocks(self) -> int:
         """Token slots of the full pool."""
-        share = 1 - self.state_share if self._states_bytes and self._cell else Decimal(1)
-        return int(max(0, self.kv_bytes) * share) // self.bytes_per_block
+        return int(max(0, self.kv_bytes) * self.token_share) // self.bytes_per_block
 
     @property
     def usable_blocks(self) -> int:
@@ -288,11 +296,15 @@ class TokenPool:
         """The same: chunks in flight are not counted."""
         return self.reserved_bytes(tokens)
 
+    def limits(self, tokens: int) -> dict[str, int]:
+        """Requests of this length that each of the pools holds."""
+        found = {} if self._state_slots is None else {"states": self._state_slots}
+        if self._cell:
+            found["token slots"] = self.num_blocks // tokens
+            if self._window:
+                found["windowed slots"] = int(self.num_blocks * self.window_share) // min(tokens, self._window)
+        return found
+
     def requests(self, tokens: int) -> int:
         """Whole requests of this length in the scarcest of the pools."""
-        limits = [] if self._state_slots is None else [self._state_slots]
-        if self._cell:
-            limits.append(self.num_blocks // tokens)
-            if self._window:
-                limits.append(int(self.num_blocks * self.window_share) // min(tokens, self._window))
-        return min(limits)
+        return min(self.limits(tokens).values())

@@ -85,8 +85,10 @@ def _weights(deployment: Deployment, stage: Stage) -> Term:
         quantised = deployment.stored_quantised
         checkpoint = loaded_bytes(stack, model.weights, model.config, dtype, quantised=quantised)
     size = rank_bytes(stack, stage, ranks, dtype, deployment.quantisation, checkpoint)
+    degrees = (("tp", ranks.tp), ("pp", ranks.pp), ("dp", ranks.dp), ("ep", ranks.ep))
+    shape = " x ".join(f"{name} {degree}" for name, degree in degrees if degree > 1 or name == "tp")
     form = f"linear layers in {deployment.quantisation.name}, the rest in {dtype}" if deployment.quantisation else dtype
-    text = f"{stack.parameters:,} parameters in {form}, vocabulary padded, over tp {ranks.tp} x pp {ranks.pp}"
+    text = f"{stack.parameters:,} parameters in {form}, vocabulary padded, over {shape}"
     if checkpoint is not None and model.weights:
         stored = ", ".join(f"{name} {size:,} B" for name, size in model.weights.bytes_by_dtype.items())
         read = f"{checkpoint:,} B loaded of {stored or f'{model.weights.total_bytes:,} B'} by {model.weights.source}"
@@ -153,8 +155,11 @@ def _static_reserve(deployment: Deployment, static: StaticReserve) -> Term:
     reserve = gib_to_bytes(mib / 1024 + static.gib_per_8_ranks * ranks.tp * ranks.pp / 8)
     if deployment.device.bytes > gib_to_bytes(static.least_from_gib):
         reserve = max(reserve, gib_to_bytes(static.least_gib))
+    floor = (
+        f", at least {static.least_gib} GiB" if deployment.device.bytes > gib_to_bytes(static.least_from_gib) else ""
+    )
     text = (
         f"{static.base_mib} MiB + {static.mib_per_chunk_token} MiB x {chunk:,} tokens per chunk + "
-        f"{static.graph_mib} MiB graphs + {static.gib_per_8_ranks} GiB x {ranks.tp * ranks.pp} ranks / 8"
+        f"{static.graph_mib} MiB graphs + {static.gib_per_8_ranks} GiB x {ranks.tp * ranks.pp} ranks / 8{floor}"
     )
     return Term("reserve", reserve, "computed", text, deployment.scenario.engine.source)

@@ -6,7 +6,7 @@ from planner.memory import RankMemory
 from planner.mixers import Attention
 from planner.report import Capacity, Fleet
 from planner.tensors import EXPERT_SPLITS
-from planner.units import GIB
+from planner.units import GIB, counted
 
 
 def assumptions(deployment: Deployment) -> tuple[str, ...]:
@@ -14,19 +14,27 @@ def assumptions(deployment: Deployment) -> tuple[str, ...]:
     scenario = deployment.scenario
     chosen = {
         "engine": f"engine {scenario.engine.name}: the newest vLLM known; --engine chooses another",
-        "price": f"{scenario.price.label}: the lowest dated on-demand price listed; --price chooses another",
+        "price": (
+            f"{scenario.price.label}: the lowest dated on-demand price listed{_holding(deployment)}; --price chooses "
+            "another"
+        ),
         "spares": f"spares: {_spares(deployment)} of the active replicas, rounded up; --set spares.fraction changes it",
         "hours_per_month": f"{scenario.hours_per_month} hours a month, the FinOps convention",
     }
     lines = [chosen[name] for name in scenario.assumed if name in chosen]
-    lines += [
-        f"workload {scenario.workload.name}: {field} is an assumption of the profile, not from its source"
-        for field in scenario.workload.assumed
-    ]
+    if scenario.workload.assumed:
+        fields = ", ".join(scenario.workload.assumed)
+        lines.append(f"workload {scenario.workload.name}: {fields}: the profile's assumptions, not from its source")
     if deployment.kv_dtype_reason != "given":
         lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
     lines.append("every active request is reserved at the full context: the safe floor of what fits")
     return (*lines, *deployment.stack.notes, *deployment.notes)
+
+
+def _holding(deployment: Deployment) -> str:
+    """Of which instances the price was the lowest."""
+    together = min(deployment.ranks.tp * deployment.ranks.dp, deployment.scenario.price.devices)
+    return f" of an instance of at least {together} devices" if together > 1 else ""
 
 
 def _spares(deployment: Deployment) -> str:
@@ -41,7 +49,7 @@ def warnings(deployment: Deployment, memory: RankMemory, capacity: Capacity, fle
         *_workload_warnings(deployment),
         *_memory_warnings(deployment, memory),
         *_parallelism_warnings(deployment),
-        *_capacity_warnings(capacity),
+        *_capacity_warnings(deployment, capacity, fleet),
         *(_fleet_warnings(deployment, fleet) if fleet else ()),
     )
 
@@ -100,14 +108,15 @@ def _parallelism_warnings(deployment: Deployment) -> list[str]:
     return found
 
 
-def _capacity_warnings(capacity: Capacity) -> list[str]:
+def _capacity_warnings(deployment: Deployment, capacity: Capacity, fleet: Fleet | None) -> list[str]:
     limit = capacity.max_num_seqs
-    if limit is not None and limit < capacity.requests_per_replica:
-        return [
-            f"max_num_seqs lets {limit:,} requests run where memory would hold "
-            f"{capacity.requests_per_replica:,}; raise it with --max-num-seqs"
-        ]
-    return []
+    by_memory = capacity.requests_per_replica // deployment.ranks.dp
+    if limit is None or limit >= by_memory or fleet is None or fleet.active_replicas == 1:
+        return []
+    return [
+        f"max_num_seqs lets {counted(limit, 'request')} run where memory would hold {by_memory:,}: raise it with "
+        "--max-num-seqs (--max-num-batched-tokens must be no smaller)"
+    ]
 
 
 def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
@@ -115,13 +124,11 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
     idle = fleet.billed_devices - fleet.devices
     if idle:
         found.append(
-            f"{price.instance} is sold whole: {fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; "
+            f"{price.unit} is sold whole: {fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; "
             f"{idle:,} stand idle"
         )
-    if price.instance and price.devices < deployment.ranks.devices:
-        found.append(
-            f"one replica of {deployment.ranks.devices} devices spans several {price.instance} of {price.devices}"
-        )
+    if price.sold_whole and price.devices < deployment.ranks.devices:
+        found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")
     if price.instance and price.as_of is None:
         found.append(f"the price of {price.provider} {price.instance} is undated: treat it as stale")
     return found

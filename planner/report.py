@@ -41,6 +41,7 @@ class ScenarioFacts(Part):
     concurrency: int
     requests_per_month: int | None
     success_share: Decimal
+    usd_per_device_hour: Decimal
     price: Printable
     hours_per_month: Decimal
 
@@ -133,11 +134,13 @@ class Capacity(Part):
     requests_per_replica_at_mean: int | None
     """The same at the workload's mean length."""
     max_concurrency: float
-    """num_blocks / blocks per request, as the engine logs it, all data-parallel ranks."""
+    """num_blocks / blocks per request on one rank, as vLLM logs it."""
+    max_num_batched_tokens: int | None
+    """Tokens of one engine step, on each data-parallel rank; None: the engine has no such limit."""
     max_num_seqs: int | None
-    """Requests that the engine's scheduler runs at once, all data-parallel ranks; None: no such limit."""
+    """Requests that the engine's scheduler runs at once on each data-parallel rank; None: no such limit."""
     slots_per_replica: int
-    """Requests that one replica runs at once: the smaller of memory and the scheduler."""
+    """Requests that one replica runs at once: the smaller of memory and the scheduler, all data-parallel ranks."""
     longest_context_tokens: int
     """Longest context at which one request fits, within the model's positions."""
 
@@ -161,6 +164,8 @@ class Carry(Part):
     devices: int
     active_replicas: int
     spare_replicas: int
+    spares_waived: bool
+    """The spare rule would leave no active replica, so all of them are active."""
     idle_devices: int
     requests_at_context: int
     running_requests: int
@@ -183,6 +188,8 @@ class Cost(Part):
     currency: Literal["USD"]
     lines: tuple[CostLine, ...]
     monthly_usd: Decimal
+    other_monthly_usd: Decimal
+    """What of it is not for devices."""
     per_1000_submitted_usd: Decimal | None
     per_1000_successful_usd: Decimal | None
 

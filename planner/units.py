@@ -37,6 +37,11 @@ def scale_up(value: int, factor: Decimal) -> int:
     return math.ceil(value * Fraction(factor))
 
 
+def counted(number: int, noun: str) -> str:
+    """'1 request', '2 requests'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def show_rate(usd: Decimal) -> str:
     """A price per hour with at least two and at most six decimals."""
     rounded = usd.quantize(Decimal("0.000001"), ROUND_HALF_EVEN).normalize()

@@ -10,6 +10,7 @@ from planner.deployment import deploy
 from planner.errors import InputError, PlannerError
 from planner.origin import Origin
 from planner.pool import Pool
+from planner.printable import shown
 from planner.rank import Rank, governing_rank
 from planner.units import GIB
 
@@ -63,6 +64,8 @@ def score_memory(
     configs: a folder of checkpoint folders named ORG__NAME
     raises: InputError where the oracle has not that form
     """
+    if not configs.is_dir():
+        raise InputError(f"{configs}: no such folder; --configs holds a folder per model, named ORG__NAME")
     rows = list(oracle_rows(oracle))
     score = Score()
     for done, row in enumerate(rows):
@@ -73,37 +76,61 @@ def score_memory(
 
 
 def oracle_rows(oracle: Mapping[str, Any]) -> Iterator[OracleRow]:
-    """Every row of an oracle file."""
+    """Every row of an oracle file.
+
+    raises: InputError where the oracle has not that form
+    """
     models = oracle.get("models")
     if not isinstance(models, Mapping):
         raise InputError("the oracle has no `models`: a mapping of names to variants is needed")
+    try:
+        rows = [*_model_rows(models), *_other_rows(oracle.get("other_hardware_and_dtypes") or {})]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the oracle has not the form of one: {error!r}") from error
+    for row in rows:
+        if not _is_whole(row):
+            raise InputError(f"the oracle has not the form of one: {shown(row.model)} has a row that cannot be read")
+        yield row
+
+
+def _model_rows(models: Mapping[str, Any]) -> Iterator[OracleRow]:
     for name, model in models.items():
         for variant in model.get("variants", []):
             block = variant.get("block_size_arg", "default")
+            asked = None if block == "default" else int(block)
             kv_dtype = str(variant.get("kv_dtype_arg", "auto"))
-            yield OracleRow(
-                name,
-                "h100",
-                variant["tp"],
-                None if block == "default" else int(block),
-                "auto" if "auto" in kv_dtype else kv_dtype,
-                variant,
-            )
-    for hardware, entries in (oracle.get("other_hardware_and_dtypes") or {}).items():
+            kv_dtype = "auto" if "auto" in kv_dtype else kv_dtype
+            yield OracleRow(name, "h100", variant["tp"], asked, kv_dtype, variant)
+
+
+def _other_rows(others: Mapping[str, Any]) -> Iterator[OracleRow]:
+    for hardware, entries in others.items():
         for entry in entries:
-            yield OracleRow(
-                entry["model"],
-                hardware,
-                entry["tp"],
-                entry["requested_block_size"],
-                entry["requested_kv_dtype"],
-                entry,
-            )
+            block, kv_dtype = entry["requested_block_size"], entry["requested_kv_dtype"]
+            yield OracleRow(entry["model"], hardware, entry["tp"], block, kv_dtype, entry)
+
+
+def _is_whole(row: OracleRow) -> bool:
+    """Whether the fields that are compared are of their types."""
+    figures, lengths = row.figures, row.figures.get("lengths", {})
+    sizes = (figures.get("rank0_param_bytes"), figures.get("rank0_params"))
+    groups = figures.get("groups") or []
+    return (
+        isinstance(row.model, str)
+        and isinstance(lengths, Mapping)
+        and all(str(n).isdecimal() and int(n) > 0 and isinstance(at, Mapping) for n, at in lengths.items())
+        and all(size is None or (type(size) is int and size >= 0) for size in sizes)
+        and isinstance(groups, list)
+        and all(isinstance(group, list) and len(group) > 2 for group in groups)
+    )
 
 
 def _score_row(row: OracleRow, configs: Path, engine: str, score: Score) -> None:
     score.rows += 1
     serves = "lengths" in row.figures
+    if not _folder(row, configs).is_dir():
+        score.mismatches.append(f"{row.label}: {_folder(row, configs)}: no such folder")
+        return
     try:
         rank, block_tokens = _planned(row, configs, engine)
     except PlannerError as error:
@@ -122,13 +149,14 @@ def _score_row(row: OracleRow, configs: Path, engine: str, score: Score) -> None
     _score_weights(row, rank, score)
 
 
+def _folder(row: OracleRow, configs: Path) -> Path:
+    return configs / row.model.replace("/", "__")
+
+
 def _planned(row: OracleRow, configs: Path, engine: str) -> tuple[Rank, int]:
     """(the governing rank of a replica so run, its scheduler's block)."""
-    folder = configs / row.model.replace("/", "__")
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; --configs holds one per model, named ORG__NAME")
     overrides = {
-        "model": str(folder.resolve()),
+        "model": str(_folder(row, configs).resolve()),
         "accelerator": ACCELERATORS.get(row.hardware, row.hardware),
         "engine": engine,
         "workload": WORKLOAD,

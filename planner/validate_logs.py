@@ -98,6 +98,8 @@ def _overrides(row: LogRow, configs: Path | None, gpu: str | None) -> dict[str, 
     }
     if row.utilization is not None:
         overrides["engine_options.gpu_memory_utilization"] = row.utilization
+    if row.max_num_batched_tokens is not None:
+        overrides["engine_options.max_num_batched_tokens"] = row.max_num_batched_tokens
     if row.quantization is not None:
         overrides["engine_options.quantization"] = row.quantization
     return overrides

@@ -24,7 +24,7 @@ def checkpoint_dtype(config: Mapping[str, object]) -> str | None:
     return None
 
 
-def served_dtype(config: Mapping[str, object], asked: str) -> str:
+def served_dtype(config: Mapping[str, object], asked: str, *, has_bf16: bool = True) -> str:
     """The dtype an engine serves the model in: as asked, else the checkpoint's, and bfloat16 for float32 ones.
 
     source: vLLM 0.33, config/model.py _resolve_auto_dtype
@@ -32,6 +32,8 @@ def served_dtype(config: Mapping[str, object], asked: str) -> str:
     if asked != "auto":
         return ALIASES.get(asked, asked)
     declared = checkpoint_dtype(config)
+    if not has_bf16:
+        return "float16"
     return declared if declared in ("float16", "bfloat16") else "bfloat16"
 
 

@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 
-from planner.render.tables import cost_rows, curve_rows, headings, main_rows, source_line, subject, title
+from planner.render.tables import (
+    compared,
+    cost_rows,
+    curve_rows,
+    headings,
+    main_rows,
+    shared,
+    source_line,
+    subject,
+    title,
+)
 from planner.report import Comparison, Report
 
 
@@ -39,9 +49,8 @@ def _report(report: Report) -> str:
 def _comparison(comparison: Comparison) -> str:
     """Columns side by side, then every line that moved."""
     reports = comparison.reports
-    heading = " -> ".join(dict.fromkeys(title(report) for report in reports))
     lines = [
-        f"# {_plain(heading)}",
+        f"# {_plain(compared(reports))}",
         "",
         _plain(subject(reports)),
         "",
@@ -55,8 +64,11 @@ def _comparison(comparison: Comparison) -> str:
         lines += [
             _row((f"`{c.sign}`", c.label, c.old, c.new, c.difference, c.percent, c.why)) for c in comparison.changes
         ]
-    warnings = dict.fromkeys(warning for report in reports for warning in report.warnings)
-    return "\n".join([*lines, *_bullets("Warnings", warnings), ""])
+    names = headings(reports)
+    lines += _bullets("Prices", shared([[report.scenario.price] for report in reports], names))
+    lines += _bullets("Warnings", shared([report.warnings for report in reports], names))
+    lines += _bullets("Assumptions", shared([report.assumptions for report in reports], names))
+    return "\n".join([*lines, ""])
 
 
 def _table(reports: Sequence[Report], names: Sequence[str]) -> list[str]:

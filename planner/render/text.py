@@ -8,13 +8,28 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from planner.render.tables import cost_rows, curve_rows, headings, main_rows, source_line, subject, title
+from planner.render.tables import (
+    compared,
+    cost_rows,
+    curve_rows,
+    headings,
+    main_rows,
+    shared,
+    source_line,
+    subject,
+    title,
+)
 from planner.report import Change, Comparison, Report
 
+FREE_COLUMNS = ("value", "why")
+"""Columns whose text may run over several lines; figures and labels never do."""
+NARROW = 110
+"""Columns below which the reasons of a comparison stand under its table and not beside it."""
 
-def draw(result: Report | Comparison, *, brief: bool) -> RenderableType:
-    """Either kind of result."""
-    return _report(result, brief=brief) if isinstance(result, Report) else _comparison(result)
+
+def draw(result: Report | Comparison, width: int, *, brief: bool) -> RenderableType:
+    """Either kind of result, for a terminal of this many columns."""
+    return _report(result, brief=brief) if isinstance(result, Report) else _comparison(result, width)
 
 
 def _report(report: Report, *, brief: bool) -> RenderableType:
@@ -31,13 +46,16 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _comparison(comparison: Comparison) -> RenderableType:
+def _comparison(comparison: Comparison, width: int) -> RenderableType:
     """Columns side by side; of two reports, also how every line moved and why."""
-    reports = comparison.reports
-    heading = " -> ".join(dict.fromkeys(title(report) for report in reports))
-    table = _changes(comparison) if len(reports) == 2 else _table(reports, headings(reports))
-    parts = [*_heading(heading, reports), table, Text(f"\n{comparison.verdict}", style="bold")]
-    parts += _remarks("Warnings", dict.fromkeys(w for r in reports for w in r.warnings), "yellow")
+    reports, names = comparison.reports, headings(comparison.reports)
+    table = _changes(comparison, with_why=width >= NARROW) if len(reports) == 2 else _table(reports, names)
+    parts = [*_heading(compared(reports), reports), table, Text(f"\n{comparison.verdict}", style="bold")]
+    if width < NARROW:
+        parts += _remarks("Why", (f"{change.label}: {change.why}" for change in comparison.changes))
+    parts += _remarks("Prices", shared([[report.scenario.price] for report in reports], names))
+    parts += _remarks("Warnings", shared([report.warnings for report in reports], names), "yellow")
+    parts += _remarks("Assumes", shared([report.assumptions for report in reports], names))
     return Group(*parts)
 
 
@@ -78,16 +96,17 @@ def _heading(text: str, reports: Sequence[Report]) -> list[RenderableType]:
 
 def _empty_table(*columns: tuple[str, bool]) -> Table:
     """A borderless table; each column is its heading and whether it is aligned right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(name for name, _ in columns))
+    headed = any(name for name, _ in columns if name != "value")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=headed)
     for name, right in columns:
-        last = name == columns[-1][0]
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", no_wrap=not (right or last))
+        free = name in FREE_COLUMNS
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", no_wrap=not free)
     return table
 
 
 def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
     many = len(reports) > 1
-    table = _empty_table(("", False), *((name if many else "", many) for name in names))
+    table = _empty_table(("", False), *((name, many) for name in names))
     section = None
     for row, cells in main_rows(reports):
         if row.section == "limit" and not many:
@@ -113,11 +132,11 @@ def _section(table: Table, name: str, *, first: bool) -> None:
     table.add_row(Text(name if first else f"\n{name}", style="bold cyan"))
 
 
-def _changes(comparison: Comparison) -> Table:
+def _changes(comparison: Comparison, *, with_why: bool) -> Table:
     """Every line of two reports: old, new, change, why. Inputs and model lines that did not move are left out."""
     names = headings(comparison.reports)
     columns = (("", False), ("", False), (names[0], True), (names[1], True), ("change", True), ("", True))
-    table = _empty_table(*columns, ("why", False))
+    table = _empty_table(*columns, *([("why", False)] if with_why else []))
     moved = {(change.path, change.label): change for change in comparison.changes}
     section = None
     for row, cells in main_rows(comparison.reports):
@@ -135,11 +154,12 @@ def _changes(comparison: Comparison) -> Table:
 
 
 def _change_row(table: Table, label: str, cells: Sequence[str], change: Change | None) -> None:
+    wide = len(table.columns)
     if change is None:
-        table.add_row(*(Text(cell, style="dim") for cell in ("", label, *cells, "same", "", "")))
+        table.add_row(*[Text(cell, style="dim") for cell in ("", label, *cells, "same", "", "")][:wide])
         return
     cells = (change.sign, label, *cells, change.difference, change.percent, change.why)
-    table.add_row(*map(Text, cells))
+    table.add_row(*[Text(cell) for cell in cells][:wide])
 
 
 def _limit(report: Report) -> Text:
