@@ -12,7 +12,6 @@ from planner.mixers import Attention, LatentAttention, Mixer
 from planner.pool import BlockPool, PlainPool, Pool, TokenPool
 from planner.rank import Rank
 from planner.report import Capacity, Derivation, KvCache
-from planner.units import ceil_div
 
 GQA_SOURCE, FLASH_SOURCE = "Ainslie et al. 2023, arXiv:2305.13245", "Dao et al. 2022, arXiv:2205.14135"
 
@@ -42,7 +41,7 @@ def cache_lines(deployment: Deployment, rank: Rank, cache: KvCache) -> Iterator[
     yield line("kv_cache.wasted_tokens_per_request", text)
     if cache.score_matrix_bytes:
         heads = cache.score_matrix_bytes // (2 * context * context)
-        text = f"{heads} heads of the whole model x {context:,}^2 x 2 B = {cache.score_matrix_bytes:,} B, if stored"
+        text = f"{heads} heads [whole model] x {context:,}^2 x 2 B = {cache.score_matrix_bytes:,} B, if stored"
         yield line("kv_cache.score_matrix_bytes", text, source=FLASH_SOURCE)
 
 
@@ -55,7 +54,7 @@ def capacity_lines(deployment: Deployment, rank: Rank, capacity: Capacity) -> It
     yield line("capacity.requests_per_replica", text, source=source)
     mean = scenario.workload.mean_tokens
     if mean and capacity.requests_per_replica_at_mean is not None:
-        text = f"{_requests(pool, mean)}{ranks} = {capacity.requests_per_replica_at_mean:,} of {mean:,} tokens"
+        text = f"{_requests(pool, mean)}{ranks} = {capacity.requests_per_replica_at_mean:,} requests of {mean:,} tokens"
         yield line("capacity.requests_per_replica_at_mean", text, source=source)
     per_request = pool.reserved_blocks(scenario.context)
     text = f"{capacity.num_blocks:,} / {per_request:,} = {capacity.max_concurrency:.4f} on one rank"
@@ -77,12 +76,12 @@ def _per_token(deployment: Deployment, rank: Rank) -> str:
         for mixer in layer.mixers:
             counts[mixer] = counts.get(mixer, 0) + count
     shapes = [_product(mixer, count, deployment.rules) for mixer, count in counts.items()]
-    stage = f" in the governing stage of {deployment.ranks.pp}" if deployment.ranks.pp > 1 else ""
-    if len(pool.groups) == 1 and all(shapes):
+    stage = f" [the governing stage of {deployment.ranks.pp}]" if deployment.ranks.pp > 1 else ""
+    if len(pool.groups) == 1 and pool.groups[0].growing and all(shapes):
         return " + ".join(shape or "" for shape in shapes) + stage
     growing = [group for group in pool.groups if group.growing]
     if not growing:
-        return f"no layer's cache grows with the context{stage}"
+        return f"0 B [no layer's cache grows with the context]{stage}"
     if isinstance(pool, BlockPool):
         terms = (f"{pool.bytes_per_block:,} B per block id / {group.spec.block_tokens} tokens" for group in growing)
     else:
@@ -101,8 +100,8 @@ def _product(mixer: Mixer, layers: int, rules: CacheRules) -> str | None:
     """Bytes of one token in all layers of one shape; None where that alone does not say it."""
     if isinstance(mixer, LatentAttention):
         index = f" + {layers} x {mixer.indexer.dim + 4} B index" if mixer.indexer else ""
-        width = f"({mixer.kv_rank} + {mixer.rope_dim} latent: {token_bytes(mixer, rules):,} B)"
-        return f"{layers} layers x {width}{index}, the same on every rank"
+        width = f"{token_bytes(mixer, rules):,} B [{mixer.kv_rank} + {mixer.rope_dim} latent, on every rank]"
+        return f"{layers} layers x {width}{index}"
     if not isinstance(mixer, Attention) or not mixer.owns_cache or mixer.cross or mixer.index_key_dim:
         return None
     heads = rank_kv_heads(mixer.kv_heads, rules.tp)
@@ -112,45 +111,44 @@ def _product(mixer: Mixer, layers: int, rules: CacheRules) -> str | None:
     if mixer.key_dim != mixer.value_dim:
         return f"{stored} x ({key} + {value}) B"
     if key % mixer.key_dim:
-        return f"2 x {stored} x {key} B ({mixer.key_dim} wide with scales)"
+        return f"2 x {stored} x {key} B [{mixer.key_dim} wide with scales]"
     return f"2 x {stored} x {mixer.key_dim} x {key // mixer.key_dim} B"
 
 
 def _per_block(pool: Pool) -> str:
     if isinstance(pool, BlockPool):
         fullest = max(pool.groups, key=lambda group: group.page_bytes)
-        which = f"the fullest of {len(pool.groups)} groups: " if len(pool.groups) > 1 else ""
+        which = f"[the fullest of {len(pool.groups)} groups] " if len(pool.groups) > 1 else ""
         return f"{which}{_page(fullest)}"
     if isinstance(pool, TokenPool):
-        return f"one token: {_token_cell(pool)}"
+        return f"[one token slot] {_token_cell(pool)}"
     growing = [group for group in pool.groups if group.growing] or pool.groups
-    pages = " + ".join(f"{g.page_bytes:,} B of {g.layers} {g.spec.kind.value} layers" for g in growing)
-    return f"one block of each layer that grows: {pages}"
+    pages = " + ".join(f"{g.page_bytes:,} B [{g.layers} {g.spec.kind.value} layers]" for g in growing)
+    return f"[one block of each layer that grows] {pages}"
 
 
 def _page(group: Group) -> str:
     """One block of a group's layers, which are alike or, in a group of one type, of several sizes."""
     spec, layers = group.spec, f"{group.layers} {group.spec.kind.value} layers"
     if group.page_bytes == group.layers * spec.page_bytes:
-        return f"{layers} x {spec.page_bytes:,} B of a block of {spec.block_tokens} tokens"
-    return f"{layers} of several sizes, {group.page_bytes // spec.block_tokens:,} B x {spec.block_tokens} tokens"
+        return f"{layers} x {spec.page_bytes:,} B [{spec.block_tokens} tokens]"
+    return f"{group.page_bytes // spec.block_tokens:,} B [{layers} of several sizes] x {spec.block_tokens} tokens"
 
 
 def _token_cell(pool: TokenPool) -> str:
-    parts = []
-    for group in pool.groups:
-        if group.spec.kind is Kind.STATE:
-            continue
-        share = f" x {pool.window_share}" if group.spec.kind in (Kind.WINDOW, Kind.CHUNK) else ""
-        parts.append(f"{ceil_div(group.page_bytes, group.spec.block_tokens):,} B {group.spec.kind.value}{share}")
-    return " + ".join(parts) or "the states of one request"
+    full, windows = pool.cell_parts
+    if not full and not windows:
+        return f"{pool.bytes_per_block:,} B [states of one request]"
+    return (
+        f"{full:,} B [full] + ceil({windows:,} B [windowed] x {pool.window_share})" if windows else f"{full:,} B [full]"
+    )
 
 
 def _blocks(pool: Pool, tokens: int) -> str:
     if isinstance(pool, BlockPool):
         return " + ".join(_rule(g.spec, tokens, pool.flight, pool.reserved(g, tokens)) for g in pool.groups)
     if isinstance(pool, TokenPool):
-        return f"{tokens:,} token slots" if pool.bytes_per_token else "one request's states"
+        return f"{tokens:,} token slots" if any(pool.cell_parts) else "1 [one request's states]"
     return f"ceil({pool.reserved_bytes(tokens):,} B / {pool.bytes_per_block:,} B)"
 
 
@@ -174,7 +172,7 @@ def _bytes(pool: Pool, tokens: int) -> str:
 
 def _num_blocks(pool: Pool) -> str:
     if isinstance(pool, TokenPool) and (share := pool.token_share) != 1:
-        return f"{pool.kv_bytes:,} B x {share} beside the states // {pool.bytes_per_block:,} B"
+        return f"({pool.kv_bytes:,} B x {share} [beside the states]) // {pool.bytes_per_block:,} B"
     return f"{max(0, pool.kv_bytes):,} B // {pool.bytes_per_block:,} B"
 
 

@@ -1,8 +1,10 @@
 """The KV memory of one rank as blocks: what a request takes of it, and how many fit."""
 
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
+from math import ceil
 from typing import Protocol
 
 from planner.cache_groups import Group
@@ -61,6 +63,11 @@ class Pool(Protocol):
 
     def requests(self, tokens: int) -> int:
         """Whole requests of this length that fit."""
+
+
+def _slope(groups: Iterable[Group]) -> int:
+    """Bytes that one more token adds in these groups, each with memory of its own, rounded up at the end."""
+    return ceil(sum(Fraction(group.page_bytes, group.spec.block_tokens) for group in groups))
 
 
 def longest_context(pool: Pool, requests: int, most: int) -> int:
@@ -130,8 +137,8 @@ class BlockPool:
     @property
     def bytes_per_token(self) -> int:
         """What one more token adds once every bounded group is full [B/token]."""
-        growing = Counter(group.spec.block_tokens for group in self.groups if group.growing)
-        return sum(ceil_div(number * self.bytes_per_block, block) for block, number in growing.items())
+        growing = (group for group in self.groups if group.growing)
+        return ceil(sum(Fraction(self.bytes_per_block, group.spec.block_tokens) for group in growing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,7 @@ class PlainPool:
     @property
     def bytes_per_token(self) -> int:
         """What one more token adds once every bounded group is full [B/token]."""
-        return sum(ceil_div(group.page_bytes, group.spec.block_tokens) for group in self.groups if group.growing)
+        return _slope(group for group in self.groups if group.growing)
 
     def reserved(self, group: Group, tokens: int) -> int:
         """Blocks of one group for a request of this length."""
@@ -235,13 +242,19 @@ class TokenPool:
         return int(max(0, self.kv_bytes) * share) // self._states_bytes
 
     def _bytes_per_token_of(self, *kinds: Kind) -> int:
-        return sum(ceil_div(g.page_bytes, g.spec.block_tokens) for g in self.groups if g.spec.kind in kinds)
+        return _slope(group for group in self.groups if group.spec.kind in kinds)
 
     @property
     def _cell(self) -> int:
         """Memory of one full slot and its share of windowed ones [B]."""
-        windows = self._bytes_per_token_of(Kind.WINDOW, Kind.CHUNK)
-        return self._bytes_per_token_of(Kind.FULL, Kind.MLA, Kind.CROSS) + scale_up(windows, self.window_share)
+        full, windows = self.cell_parts
+        return full + scale_up(windows, self.window_share)
+
+    @property
+    def cell_parts(self) -> tuple[int, int]:
+        """Memory of one slot in the full groups and in the windowed ones [B]."""
+        windowed = self._bytes_per_token_of(Kind.WINDOW, Kind.CHUNK)
+        return self._bytes_per_token_of(Kind.FULL, Kind.MLA, Kind.CROSS), windowed
 
     @property
     def _window(self) -> int | None:
@@ -270,7 +283,7 @@ class TokenPool:
     @property
     def bytes_per_token(self) -> int:
         """What one more token adds once every bounded group is full [B/token]."""
-        return self._bytes_per_token_of(Kind.FULL, Kind.MLA)
+        return _slope(group for group in self.groups if group.growing)
 
     def reserved(self, group: Group, tokens: int) -> int:
         """Slots of one group that a request of this length takes, in its pages."""
