@@ -53,7 +53,7 @@ def validate_logs(
     from planner.engine_logs import read_rows
     from planner.validate_logs import score_logs
 
-    rows = read_rows(documents.read_maybe_gzip(file, saved.MAX_ORACLE_BYTES), str(file))
+    rows = read_rows(documents.read_text(file, saved.MAX_ORACLE_BYTES), str(file))
     score = score_logs(rows, configs, gpu, hub_cache())
     lines = (
         *score.lines,

@@ -29,23 +29,14 @@ AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """A regular file's text, at most max_bytes.
+    """A regular file's text, unpacked where its name ends in .gz, at most max_bytes of it.
 
     raises: InputError that says what is wrong with the file, never OSError or UnicodeError
     """
-    try:
-        if path.is_dir():
-            raise InputError(f"{path}: is a directory; a file is needed")
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: is not a regular file")
-        with path.open("rb") as file:
-            raw = file.read(max_bytes + 1)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # a NUL in the path
-        raise InputError(f"{str(path)!r}: is not a file name: {error}") from error
+    raw = _read_bytes(path, max_bytes)
     if len(raw) > max_bytes:
-        raise InputError(f"{path}: larger than the {max_bytes:,} bytes that planner reads of such a file")
+        size = "unpacks to more" if path.suffix == ".gz" else "larger"
+        raise InputError(f"{path}: {size} than the {max_bytes:,} bytes that planner reads of such a file")
     if raw[:4] == b"GGUF":
         raise InputError(f"{path}: is a GGUF file; planner reads config.json, safetensors headers and its own YAML")
     try:
@@ -54,28 +45,27 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
 
-def read_maybe_gzip(path: Path, max_bytes: int) -> str:
-    """A text file's content, unpacked where its name ends in .gz, at most max_bytes of it.
-
-    raises: InputError that says what is wrong with the file
-    """
-    if path.suffix != ".gz":
-        return read_text(path, max_bytes)
+def _read_bytes(path: Path, max_bytes: int) -> bytes:
+    """The first max_bytes of a regular file's content and one more."""
     try:
-        with gzip.open(path) as file:
-            raw = file.read(max_bytes + 1)
-        if len(raw) > max_bytes:
-            raise InputError(f"{path}: unpacks to more than the {max_bytes:,} bytes that planner reads of such a file")
-        return raw.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error) as error:
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory; a file is needed")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is not a regular file")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content: bytes = file.read(max_bytes + 1)
+            return content
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read as gzip: {error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the path
+        raise InputError(f"{str(path)!r}: is not a file name: {error}") from error
 
 
 def load_json(path: Path, max_bytes: int) -> dict[str, Any]:
     """The mapping that a JSON file holds, unpacked where its name ends in .gz."""
-    data = _parse_json(path, read_maybe_gzip(path, max_bytes))
+    data = _parse_json(path, read_text(path, max_bytes))
     if not isinstance(data, dict):
         raise InputError(f"{path}: a mapping of fields is needed, not a {_kind(data)}")
     return data

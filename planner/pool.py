@@ -202,7 +202,7 @@ class PlainPool:
 def plain_blocks(group: Group, tokens: int) -> int:
     """Blocks of one group for a request of this length, its span at most.
 
-        ceil(min(L, s) / b); state: 1
+        ceil(min(L, s) / b); cross: ceil(s / b), whatever the decoder's length; state: 1
 
     group: b, its block; s, its window, chunk or encoder length [token]
     tokens: L, the whole context [token]
@@ -211,7 +211,8 @@ def plain_blocks(group: Group, tokens: int) -> int:
     """
     if group.spec.kind is Kind.STATE:
         return 1
-    return ceil_div(min(tokens, group.spec.span_tokens or tokens), group.spec.block_tokens)
+    span = group.spec.span_tokens or tokens
+    return ceil_div(span if group.spec.kind is Kind.CROSS else min(tokens, span), group.spec.block_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,17 @@
 The issue named in a docstring is the public report of the fault.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from planner import catalog
+from planner.deployment import deploy
 from planner.errors import InputError
 from planner.kv_cache import kv_bytes_per_token, resolve_dtype
+from planner.mixers import Attention
 from planner.origin import Origin
 from planner.plan import estimate
 from planner.render.tables import replicas, show_bytes
@@ -48,6 +51,40 @@ def test_case_2_glm_4_5(model: str | Mapping[str, Any]) -> None:
     )
 
 
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+def test_case_3_a_latent_cache_is_whole_on_every_rank(tp: int) -> None:
+    """DeepSeek-V3: 61 layers of (512 + 64) x 2 B, no factor 2 for keys and values, never divided (LMCache#694)."""
+    found = report("deepseek-v3", "b300-sxm", {"parallelism.tp": tp, "engine_options.kv_cache_bytes": 24 * GIB})
+    assert found.kv_cache.bytes_per_token == 61 * (512 + 64) * 2 == 70_272
+    assert found.kv_cache.bytes_per_block == 32 * 70_272  # the B200 generation's kernel has blocks of 32
+    assert found.capacity.num_blocks == 24 * GIB // (32 * 70_272)
+
+
+def test_case_4_keys_and_values_differ_in_width_and_layers_in_heads() -> None:
+    """MiMo-V2-Flash: 9 full layers of 4 heads, 39 windowed (128) of 8; keys 192 wide, values 128."""
+    layers = deploy(scenario("mimo-v2-flash")).stack.layers
+    mixers = [layer.mixer for layer in layers if isinstance(layer.mixer, Attention)]
+    shapes = Counter((m.kv_heads, m.key_dim, m.value_dim, m.window) for m in mixers)
+    assert shapes == {(4, 192, 128, None): 9, (8, 192, 128, 128): 39}
+    cache = report("mimo-v2-flash", overrides={"parallelism.tp": 4, "context_tokens": 32_768, **POOL}).kv_cache
+    # one of 4 heads a rank in full layers, two in windowed ones
+    assert cache.bytes_per_token == 9 * (192 + 128) * 2 == 5760
+    plain = report("mimo-v2-flash", overrides={**GENERIC, "context_tokens": 32_768, "parallelism.tp": 8}).kv_cache
+    assert plain.bytes_per_request == 32_768 * 9 * 320 * 2 + 128 * 39 * 320 * 2
+
+
+def test_case_5_kinds_of_layers_differ_in_heads_and_width() -> None:
+    """Gemma-4-26B: 5 full layers with 2 heads of 512, 25 windowed ones with 8 of 256."""
+    layers = deploy(scenario("gemma-4-26b-a4b")).stack.layers
+    mixers = [layer.mixer for layer in layers if isinstance(layer.mixer, Attention)]
+    shapes = Counter((m.kv_heads, m.key_dim, m.value_dim, m.window) for m in mixers)
+    assert shapes == {(2, 512, 512, None): 5, (8, 256, 256, 1024): 25}
+    groups = report("gemma-4-26b-a4b", overrides=POOL).kv_cache.groups
+    # the full layers' page is half as large, so their block holds twice the tokens
+    assert [(g.kind, g.layers, g.block_tokens) for g in groups] == [("window", 5, 16)] * 5 + [("full", 5, 32)]
+    assert {g.page_bytes for g in groups} == {5 * 16 * 8 * (256 + 256) * 2}
+
+
 # Sharding
 
 
@@ -71,6 +108,15 @@ def test_case_7_pipeline_stages_divide_the_cache() -> None:
     assert round(logged, 2) == 2.26
 
 
+def test_case_7_the_fullest_stage_governs() -> None:
+    """gpt-oss-120b on two stages of 18 layers: each has 9 full and 9 windowed, and the last the output head too."""
+    one, two = (report("gpt-oss-120b", overrides={"parallelism.pp": pp, "context_tokens": 32_768}) for pp in (1, 2))
+    assert 2 * two.kv_cache.bytes_per_block == one.kv_cache.bytes_per_block
+    assert [group.layers for group in two.kv_cache.groups] == [9, 9]
+    assert two.memory.governing_rank.startswith("pipeline stage ")
+    assert two.capacity.requests_per_replica > 2 * one.capacity.requests_per_replica
+
+
 BF16_8K = {"weights_dtype": "bfloat16", "kv_dtype": "bf16", "max_model_len": "8192"}
 
 
@@ -88,6 +134,114 @@ def test_case_9_workspace_is_per_gpu() -> None:
     ranks = [report(LLAMA_8B, overrides={"parallelism.tp": tp}) for tp in (1, 2, 4)]
     assert len({line(found, "activations") for found in ranks}) == 1
     assert {sum(part.bytes for part in found.memory.lines) for found in ranks} == {ranks[0].memory.device_bytes}
+
+
+# Hybrids
+
+POOL = {"engine_options.kv_cache_bytes": 24 * GIB}
+GENERIC: dict[str, Any] = {"engine": "generic", "memory": {"workspace_gib": 1, "reserve_gib": 1}, **POOL}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "all_full", "reserved", "held"),
+    [
+        (16_384, 1_207_959_552, 1_208_549_376, 608_698_368),
+        (32_768, 2_415_919_104, 1_817_247_744, 1_212_678_144),
+    ],
+)
+def test_case_10_half_of_gpt_oss_is_windowed(tokens: int, all_full: int, reserved: int, held: int) -> None:
+    """gpt-oss-120b on H100: 18 full and 18 windowed (128) layers, 8 heads of 64 (aiconfigurator#1537).
+
+    A block id costs 18 x 16 x 2,048 B. Reserved: L / 16 full and ceil(min(127 + 16,384, L) / 16) + 1 windowed blocks;
+    held: L / 16 and 8.
+    """
+    cache = report("gpt-oss-120b", overrides={"context_tokens": tokens, **POOL}).kv_cache
+    assert all_full == tokens * 36 * 2 * 8 * 64 * 2
+    assert cache.bytes_per_block == 18 * 16 * 2048
+    assert cache.bytes_per_request == reserved == (tokens // 16 + min(1032, tokens // 16) + 1) * 18 * 16 * 2048
+    assert cache.held_bytes_per_request == held == (tokens // 16 + 8) * 18 * 16 * 2048
+    assert cache.bytes_per_token == 18 * 2048
+
+
+def test_case_10_twice_the_context_reserves_half_more() -> None:
+    """x1.50 reserved, x1.99 held."""
+    short, long = (report("gpt-oss-120b", overrides={"context_tokens": n, **POOL}).kv_cache for n in (16_384, 32_768))
+    assert round(long.bytes_per_request / short.bytes_per_request, 2) == 1.50
+    assert round(long.held_bytes_per_request / short.held_bytes_per_request, 2) == 1.99
+
+
+def gemma_4_31b() -> dict[str, Any]:
+    """Gemma-4-31B by its published sizes: 50 windowed layers with 16 heads of 256, 10 full ones with 4 of 512."""
+    config = vendor_model("google/gemma-4-26B-A4B")["config"]["text_config"]
+    sizes = {"num_hidden_layers": 60, "num_key_value_heads": 16, "num_global_key_value_heads": 4, "hidden_size": 5376}
+    kinds = {"layer_types": [*config["layer_types"], *config["layer_types"]], "num_attention_heads": 32}
+    dense = {"enable_moe_block": False, "num_experts": None, "top_k_experts": None, "intermediate_size": 21_504}
+    return vendor_model("google/gemma-4-26B-A4B", text_config={**config, **sizes, **kinds, **dense})
+
+
+@pytest.mark.parametrize("tokens", [512, 1024, 4096, 131_072])
+def test_case_11_a_windowed_part_stops_growing_at_the_window(tokens: int) -> None:
+    """880 KiB a token is the slope below 1,024 tokens only (configiq#112)."""
+    windowed, full = 50 * 16 * (256 + 256) * 2, 10 * 4 * (512 + 512) * 2
+    assert windowed + full == 880 * 1024
+    cache = report(gemma_4_31b(), overrides={**GENERIC, "context_tokens": tokens}).kv_cache
+    assert cache.bytes_per_request == full * tokens + windowed * min(tokens, 1024)
+    assert cache.bytes_per_token == full == 80 * 1024
+    assert [(point.context_tokens, point.held_bytes) for point in cache.by_context] == [
+        (n, full * n + windowed * min(n, 1024)) for n in (*(2**k for k in range(10, 17) if 2**k < tokens), tokens)
+    ]
+
+
+def test_case_12_only_one_layer_in_four_has_a_cache() -> None:
+    """Qwen3.5-27B: 16 of 64 layers, 4 heads of 256; 48 states (LMCache#3080, vllm#54458).
+
+    A state: 3 taps of 10,240 channels in 2 B, 48 heads of 128 x 128 in 4 B: 3,207,168 B. A page of it takes
+    ceil(3,207,168 / (64 x 4,096 B per token)) = 13 units of 64 tokens.
+    """
+    state = 3 * (2 * 128 * 16 + 128 * 48) * 2 + 48 * 128 * 128 * 4
+    cache = report("qwen3.5-27b", overrides={"context_tokens": 32_768, **POOL}).kv_cache
+    assert cache.bytes_per_token == 16 * 2 * 4 * 256 * 2 == 65_536
+    assert cache.state_bytes_per_request == 48 * state == 153_944_064
+    assert cache.block_tokens == 64 * 13 == 832
+    assert [(g.kind, g.layers, g.reserved_blocks, g.held_blocks) for g in cache.groups] == [
+        *[("state", 16, 3, 1)] * 3,
+        ("full", 16, 40, 40),  # ceil(32,768 / 832)
+    ]
+    plain = report("qwen3.5-27b", overrides={**GENERIC, "context_tokens": 32_768}).kv_cache
+    assert plain.bytes_per_request == 32_768 * 65_536 + 153_944_064
+
+
+def test_case_13_layers_without_a_cache_are_not_counted() -> None:
+    """Nemotron-3-Super-120B: 8 attention and 40 state layers of 88, 2 heads of 128 (aisimulate#176)."""
+    model = vendor_model("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8")
+    layers = deploy(scenario(model)).stack.layers
+    kinds = Counter(type(layer.mixer).__name__ for layer in layers)
+    assert kinds == {"Attention": 8, "State": 40, "NoneType": 40}
+    cache = report(model, overrides=POOL).kv_cache
+    assert cache.bytes_per_token == 8 * 2 * 2 * 128 * (1 if cache.dtype == "fp8" else 2)
+    assert sum(group.layers for group in cache.groups) == 48
+
+
+def test_case_14_concurrency_and_not_tokens_says_what_a_hybrid_pool_holds() -> None:
+    """gpt-oss-120b in 24 GiB: 43,690 block ids over 2 groups are 349,520 tokens, yet 14.18 requests of 32,768 fit,
+    and not 10.67 (vllm#40691)."""
+    found = report("gpt-oss-120b", overrides={"context_tokens": 32_768, **POOL})
+    blocks = 24 * GIB // (18 * 16 * 2048)
+    assert found.capacity.num_blocks == blocks == 43_690
+    assert round(blocks // 2 * 16 / 32_768, 2) == 10.67
+    assert round(found.capacity.max_concurrency, 4) == round(blocks / (2048 + 1033), 4) == 14.1805
+
+
+@pytest.mark.parametrize(("gpu", "batched"), [("h100-sxm", 8192), ("b200-sxm", 16_384), ("a100-sxm-80gb", 2048)])
+def test_case_15_a_window_is_neither_just_itself_nor_the_whole_context(gpu: str, batched: int) -> None:
+    """Reserved: the window and two steps' tokens; prefilling: the window and one chunk; decoding: the window."""
+    cache = report("gpt-oss-120b", gpu, {"context_tokens": 131_072, **POOL}).kv_cache
+    window, full = cache.groups
+    assert (window.span_tokens, full.span_tokens) == (128, None)
+    assert window.reserved_blocks == -(-(127 + 2 * batched) // 16) + 1
+    assert window.held_blocks == 128 // 16 < window.reserved_blocks < full.reserved_blocks == 131_072 // 16
+    chunk = (127 + batched) // 16 + 1
+    assert cache.prefill_bytes_per_request == (chunk + 8192) * cache.bytes_per_block
 
 
 # Data types
@@ -195,13 +349,12 @@ def test_case_20_the_model_or_the_request_does_not_fit() -> None:
 
 def test_case_20_requests_that_do_not_fit_are_counted() -> None:
     asked = scenario(LLAMA_8B, overrides={"context_tokens": 65_536, "workload.concurrency": 100})
-    carry = estimate(asked, 1).carry
-    assert carry is not None
-    assert carry.requests_at_context == 0  # one device is one replica, and the spare takes it
-    carry = estimate(asked, 2).carry
-    assert carry is not None
-    assert carry.requests_at_context == estimate(asked).capacity.requests_per_replica
-    assert carry.queued_requests == 100 - carry.requests_at_context
+    for devices, waived in ((1, True), (2, False)):  # one active; the only replica is no spare
+        carry = estimate(asked, devices).carry
+        assert carry is not None
+        assert (carry.active_replicas, carry.spare_replicas, carry.spares_waived) == (1, devices - 1, waived)
+        assert carry.requests_at_context == estimate(asked).capacity.requests_per_replica
+        assert carry.queued_requests == 100 - carry.requests_at_context
 
 
 def test_case_21_60_users_on_26_slots_do_not_all_run() -> None:

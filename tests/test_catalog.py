@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from planner import catalog
+from planner import catalog, prices
 from planner.catalog import load_model, load_scenario, load_scenario_file
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
@@ -55,7 +55,7 @@ def test_every_price_list_is_of_a_shipped_accelerator(name: str) -> None:
     listed = validate(PriceList, load_mapping(path), Origin(str(path)))
     assert listed.accelerator == name
     assert name in catalog.names("accelerator")
-    assert all(term in catalog.TERMS for row in listed.prices for term in row.usd_per_instance_hour)
+    assert all(term in prices.TERMS for row in listed.prices for term in row.usd_per_instance_hour)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,8 @@ def test_every_price_list_is_of_a_shipped_accelerator(name: str) -> None:
         ("accelerator", "a" * 5000, "accelerator 'aaa"),
         ("workload", 7, "command line: workload: a name, a path or a mapping is needed, not 7"),
         ("model", None, "command line: model: a name, a path or a mapping is needed, not None"),
-        ("price", 2.5, "command line: price: a name, a path or a mapping is needed, not 2.5"),
+        ("price", [2.5], "command line: price: a name, a path or a mapping is needed, not [2.5]"),
+        ("price", True, "command line: price: a name, a path or a mapping is needed, not True"),
     ],
 )  # fmt: skip
 def test_an_unknown_input_gives_one_message(
@@ -266,9 +267,12 @@ def sold(price: Price) -> tuple[str | None, str | None, str, Decimal]:
         ("a/one/spot", 1, ("a", "one", "spot", 1)),
         ("c/stale", 1, ("c", "stale", "on_demand", 8)),
         ("d/reserved/reserved_1y", 1, ("d", "reserved", "reserved_1y", 8)),
+        (None, 16, ("b", "eight", "on_demand", 32)),  # no instance is as large: the largest
         ("e/eight/x", 1, ("e", "eight/x", "on_demand", 32)),
         ("e/eight/x/on_demand", 1, ("e", "eight/x", "on_demand", 32)),
         ({"usd_per_hour": "2.5"}, 16, (None, None, "given", Decimal("2.5"))),
+        (2.5, 16, (None, None, "given", Decimal("2.5"))),
+        (3, 1, (None, None, "given", Decimal(3))),
     ],
 )
 def test_which_price_is_taken(wanted: object, tp: int, expected: tuple[object, ...]) -> None:
@@ -281,7 +285,6 @@ def test_which_price_is_taken(wanted: object, tp: int, expected: tuple[object, .
 @pytest.mark.parametrize(
     ("wanted", "tp", "message"),
     [
-        (None, 16, "no dated on-demand price of h100-sxm is listed on an instance of at least tp 16 devices"),
         ("a/two", 1, "price 'a/two' is not listed for h100-sxm; nearest known: a/one"),
         ("a", 1, "price 'a' is not listed for h100-sxm"),
         ("a/one/weekly", 1, "price 'a/one/weekly' is not listed for h100-sxm; nearest known: a/one"),

@@ -105,21 +105,21 @@ def plan(model: Path, **overrides: Any) -> Report:
     return estimate(load_scenario(fields, Origin("test"), {k.replace("__", "."): v for k, v in overrides.items()}))
 
 
-def weights_of(directory: Path, layers: int | None = None) -> Weights:
-    found = read_weights(directory, layers)
+def weights_of(directory: Path, **config: Any) -> Weights:
+    found = read_weights(directory, config)
     assert found is not None
     return found
 
 
 def refusal(directory: Path) -> str:
     with pytest.raises(InputError) as caught:
-        read_weights(directory, None)
+        read_weights(directory, {})
     (problem,) = caught.value.problems
     return problem
 
 
 def test_a_directory_without_weights_has_none(tmp_path: Path) -> None:
-    assert read_weights(write_config(tmp_path), 2) is None
+    assert read_weights(write_config(tmp_path), CONFIG) is None
     assert load_model(str(tmp_path)).weights is None
 
 
@@ -160,7 +160,7 @@ def test_a_listed_shard_that_is_not_here_leaves_the_index_to_say(tmp_path: Path,
     index = write_index(directory, weight_map, total=40)
     found = weights_of(directory)
     assert (found.total_bytes, found.bytes_by_dtype) == (40, {})
-    assert found.source == f"metadata.total_size of {index}"
+    assert found.source == f"metadata.total_size of {index}, multi-token prediction layers included where it has them"
 
 
 @pytest.mark.parametrize(("total", "expected"), [(1024, 1024), (1024.0, 1024)])
@@ -169,7 +169,12 @@ def test_an_index_alone(tmp_path: Path, total: object, expected: int) -> None:
     assert weights_of(tmp_path).total_bytes == expected
 
 
-@pytest.mark.parametrize("total", [None, "1024", 0, -1, 1.5, True, math.inf, [1]])
+def test_an_index_without_a_total_says_nothing(tmp_path: Path) -> None:
+    write_index(tmp_path, {"x": "model-1.safetensors"})
+    assert read_weights(tmp_path, {}) is None
+
+
+@pytest.mark.parametrize("total", ["1024", 0, -1, 1.5, True, math.inf, [1]])
 def test_an_index_that_does_not_say_the_total(tmp_path: Path, total: object) -> None:
     index = write_index(tmp_path, {"x": "model-1.safetensors"}, total)
     assert refusal(tmp_path).startswith(f"{index}: metadata.total_size: the bytes of all tensors are needed, not")
@@ -196,9 +201,46 @@ def test_layers_beyond_the_configs_are_left_out(tmp_path: Path) -> None:
         "model.layers.10.x",
     )
     write_shard(tmp_path / "model.safetensors", dict.fromkeys(names, ("BF16", (10,))))
-    assert weights_of(tmp_path, None).total_bytes == 120
-    assert weights_of(tmp_path, 2).total_bytes == 60
-    assert weights_of(tmp_path, 3).total_bytes == 100
+    assert weights_of(tmp_path).total_bytes == 120
+    assert weights_of(tmp_path, num_hidden_layers=2).total_bytes == 60
+    assert weights_of(tmp_path, num_hidden_layers=3).total_bytes == 100
+    assert weights_of(tmp_path, text_config={"num_hidden_layers": 3}).total_bytes == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "loaded"),
+    [
+        ("model.layers.0.mlp.weight", {"num_hidden_layers": 1}, True),
+        ("model.language_model.layers.1.mlp.weight", {"num_hidden_layers": 1}, False),
+        ("model.visual.blocks.31.mlp.weight", {"num_hidden_layers": 1}, True),  # of the tower
+        ("vision_tower.encoder.layers.31.mlp.weight", {"num_hidden_layers": 1}, True),
+        ("mtp.layers.0.mlp.weight", {}, False),
+        ("model.mtp.norm.weight", {}, False),
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", {}, False),
+        ("h.0.attn.bias", {}, False),  # GPT-2's causal mask
+        ("h.0.attn.masked_bias", {}, False),
+        ("h.0.attn.c_attn.bias", {}, True),
+        ("lm_head.weight", {"tie_word_embeddings": True}, False),
+        ("lm_head.weight", {"tie_word_embeddings": False}, True),
+        ("lm_head.weight", {"text_config": {"tie_word_embeddings": True}}, False),
+        ("lm_head.weight", {"num_hidden_layers": "many", "text_config": []}, True),
+    ],
+)
+def test_what_the_engine_does_not_load_is_left_out(
+    tmp_path: Path, name: str, config: dict[str, Any], loaded: bool
+) -> None:
+    write_shard(tmp_path / "model.safetensors", {"model.norm.weight": ("BF16", (1,)), name: ("BF16", (10,))})
+    assert weights_of(tmp_path, **config).total_bytes == (22 if loaded else 2)
+
+
+def test_stand_ins_are_no_shards(tmp_path: Path) -> None:
+    """A Git LFS pointer, and Mistral's second copy of all weights."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (tmp_path / "model.safetensors").write_text(pointer)
+    write_shard(tmp_path / "consolidated.safetensors", {"x": ("BF16", (10,))})
+    assert read_weights(tmp_path, {}) is None
+    write_index(tmp_path, {"x": "model.safetensors"}, 1024)
+    assert weights_of(tmp_path).total_bytes == 1024
 
 
 ENTRY = {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}

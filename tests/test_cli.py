@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from planner import catalog, cli, plan
+from planner import catalog, cli, cli_validate, plan
 from planner.documents import load_mapping
 from planner.inputs import Scenario
 from planner.report import Comparison, Report
@@ -21,11 +21,12 @@ from planner.saved import read
 from tests.scenarios import EXAMPLES, ROOT
 
 COMMANDS = ("estimate", "compare", "report", "import", "schema", "catalog")
+VALIDATE = ("memory", "logs")
 ESTIMATE = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
 TOO_SMALL = ("estimate", "--model", "llama-3.1-70b", "--gpu", "l4", "--workload", "chat")
 EXAMPLE = {
-    command.name or getattr(command.callback, "__name__", ""): (command.epilog or "").removeprefix("Example: ")
-    for command in cli.app.registered_commands
+    command.name or getattr(command.callback, "__name__", ""): (command.epilog or "").rpartition("Example: ")[2]
+    for command in (*cli.app.registered_commands, *cli_validate.validate_app.registered_commands)
 }
 HEADS = {"text": "llama-3.1-8b on h100-sxm", "markdown": "#", "yaml": "kind: planner report", "json": "{"}
 
@@ -57,8 +58,9 @@ def help_of(*command: str) -> str:
 
 
 def test_every_command_is_listed_and_tested() -> None:
-    assert EXAMPLE.keys() == set(COMMANDS)
-    assert all(name in help_of() for name in COMMANDS)
+    assert EXAMPLE.keys() == {*COMMANDS, *VALIDATE}
+    assert all(name in help_of() for name in (*COMMANDS, "validate"))
+    assert all(name in help_of("validate") for name in VALIDATE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -106,9 +108,9 @@ def test_a_plan_that_does_not_fit_is_printed_with_code_3() -> None:
         ((*ESTIMATE, "--quantization", "x"), "planner: --quantization: 'x' cannot be applied while loading; "),
         ((*ESTIMATE, "--set", "a.b"), "planner: --set a.b: path=value is needed, such as workload.concurrency=90\n"),
         ((*ESTIMATE, "--set", "a=[1"), "planner: --set a:2: is not YAML: "),
-        (("estimate", "nowhere"), "planner: nowhere: no such file; a scenario is a YAML file"),
+        (("estimate", "nowhere"), "planner: nowhere: no such file; a scenario (planner schema scenario) or a saved "),
         (("schema", "nonsense"), "planner: 'nonsense' has no schema; accepted: accelerator, "),
-        (("catalog", "nonsense"), "planner: 'nonsense' is not a kind of input; accepted: model, "),
+        (("catalog", "nonsense"), "planner: 'nonsense' is not a kind of input; accepted: models, "),
         (("report", EXAMPLES / "16k.yaml"), f"planner: {EXAMPLES / '16k.yaml'}:1: kind: is not a saved report; "),
         (("compare", EXAMPLES / "16k.yaml", "none.yaml"), "planner: none.yaml: cannot be read: No such file "),
     ],
@@ -273,13 +275,13 @@ def test_a_flag_lands_on_its_field(monkeypatch: pytest.MonkeyPatch, flag: str, v
     monkeypatch.setattr(cli, "estimate_scenario", spy)
     run(*ESTIMATE, flag, value)
     run(*ESTIMATE)
-    changed, plain = (leaves(scenario.model_dump(mode="json")) for scenario in seen)
+    changed, plain = (leaves(scenario.model_dump(mode="json")) for scenario in seen[-2:])  # --gpu again adds one
     expected = value.rpartition("/")[2] if path == "price.term" else value.removeprefix(f"{path}=").strip("'")
     assert str(changed[path]) == expected
     part = path.split(".")[0]
     by_name = flag in ("--model", "--gpu", "--workload", "--engine", "--price")
     differing = {p for p in changed.keys() | plain.keys() if changed.get(p, 0) != plain.get(p, 0)} - {"name", "assumed"}
-    also = {"price"} if flag in ("--gpu", "--tp") else set()  # the lowest price of another device or instance
+    also = {"price"} if flag in ("--gpu", "--tp", "--dp") else set()  # the lowest price of another device or instance
     assert {p.split(".")[0] for p in differing} - also == {part}
     assert by_name or {p for p in differing if p.split(".")[0] not in also} == {path}
 
@@ -438,9 +440,67 @@ def test_the_schema_of_a_result_fits_what_is_written(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(catalog.FOLDERS))
-def test_catalog_lists_names(kind: str) -> None:
-    assert done("catalog", kind).splitlines() == catalog.names(kind)
+def test_catalog_lists_everything_that_is_shipped(kind: str) -> None:
+    head, *lines = done("catalog", f"{kind}s").splitlines()
+    assert head.startswith("name ")
+    assert [line.split()[0] for line in lines] == catalog.names(kind)
     assert done("catalog", f"{kind}s") == done("catalog", kind)
+    rows = json.loads(done("catalog", f"{kind}s", "--format", "json"))
+    assert [row["name"] for row in rows] == catalog.names(kind)
+    for form in ("yaml", "markdown"):
+        assert refused("catalog", kind, "--format", form).startswith(f"planner: --format: {form} is not offered here")
+
+
+def test_the_catalog_of_models_says_what_they_are() -> None:
+    rows = {row["name"]: row for row in json.loads(done("catalog", "models", "--format", "json"))}
+    assert len(rows) >= 100
+    fields = ("model_type", "layers", "caches_by_kind", "kv_bytes_per_token", "state_bytes_per_request")
+    assert [[rows[name][field] for field in fields] for name in ("llama-3.1-8b", "gpt-oss-120b", "qwen3.5-27b")] == [
+        ["llama", 32, "32 full", 32 * 2 * 8 * 128 * 2, 0],
+        ["gpt_oss", 36, "18 window, 18 full", 18 * 2 * 8 * 64 * 2, 0],
+        ["qwen3_5", 64, "48 state, 16 full", 16 * 2 * 4 * 256 * 2, 153_944_064],
+    ]
+    assert rows["deepseek-v3"]["kv_bytes_per_token"] == 61 * (512 + 64) * 2
+    assert all(0 < row["active_parameters"] <= row["parameters"] for row in rows.values())
+
+
+# Hybrids
+
+HYBRID = ("estimate", "--model", "gpt-oss-120b", "--gpu", "h100-sxm", "--workload", "private-assistant")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_the_cache_over_the_context_is_a_table_for_hybrids_only(form: str) -> None:
+    context = ("--context", "32768", "--format", form)
+    hybrid, plain = done(*HYBRID, *context), done(*ESTIMATE, *context)
+    rows = [re.findall(r"[\d,.]+(?: [GMK]iB)?", line) for line in hybrid.splitlines()]
+    for tokens, reserved, held in (
+        ("1,024", "72.56 MiB", "40.50 MiB"),  # (64 + 64 + 1) and (64 + 8) blocks of 576 KiB
+        ("32,768", "1.69 GiB", "1.13 GiB"),
+    ):
+        assert [tokens, reserved, held] in rows
+    assert not re.search(r"^\W*1,024\W", plain, re.MULTILINE)
+
+
+def test_a_plot_is_drawn_where_it_is_asked_for(tmp_path: Path) -> None:
+    context = ("--context", "32768")
+    bare, plotted = done(*HYBRID, *context), done(*HYBRID, *context, "--plot")
+    assert plotted.startswith(bare)
+    drawn = plotted.removeprefix(bare)
+    assert all(word in drawn for word in ("context, Ki tokens", "GiB", "reserved", "held"))
+    assert len(drawn.splitlines()) > 16
+    for form in ("yaml", "json", "markdown"):
+        assert done(*HYBRID, "--plot", "--format", form) == done(*HYBRID, "--format", form)
+    assert done(*HYBRID, *context, "--plot", "-o", tmp_path / "r.txt") == ""
+    assert (tmp_path / "r.txt").read_text("utf-8") == bare
+    done(*HYBRID, *context, "--format", "yaml", "-o", tmp_path / "r.yaml")
+    assert done("report", tmp_path / "r.yaml", "--plot") == plotted
+
+
+def test_a_plot_of_several_contexts_is_that_of_the_longest() -> None:
+    longest = done(*HYBRID, "--context", "32768", "--plot").removeprefix(done(*HYBRID, "--context", "32768"))
+    contexts = ("--context", "32768", "--context", "16384")
+    assert done(*HYBRID, *contexts, "--plot").removeprefix(done(*HYBRID, *contexts)) == longest
 
 
 @pytest.mark.parametrize("variable", [{"HF_HUB_CACHE": "cache/hub"}, {"HF_HOME": "cache"}, {"HOME": "home"}])

@@ -28,7 +28,22 @@ SECONDS = 2
 MAY_BE_NEGATIVE = ("kv_budget_bytes", "reserve_bytes", "bytes")
 """Where the other lines exceed the device, which the report then says."""
 QUANTISED = ("llama-3.1-70b-fp8", "qwen3-30b-a3b-fp8", "qwen3-235b-a22b-nvfp4", "qwen3-32b-fp8-static")
-FUZZED = (*QUANTISED, "llama-3.1-8b", "gpt2", "falcon-40b", "mixtral-8x7b", "minimax-m2.5", "glm-4.5", "gemma-2b")
+FUZZED = (
+    *QUANTISED,
+    "llama-3.1-8b",
+    "gpt2",
+    "falcon-40b",
+    "mixtral-8x7b",
+    "minimax-m2.5",
+    "glm-4.5",
+    "gemma-2b",
+    "gpt-oss-120b",
+    "qwen3.5-27b",
+    "deepseek-v3",
+    "deepseek-v4-flash",
+    "gemma-3-4b",
+    "nemotron-3-nano-30b-a3b",
+)
 EXTREMES: tuple[Any, ...] = (
     None, True, False, "", "x", "\u202e", 0, 1, -1, 3, 7, 2**31, 2**63, 10**400, -(10**400), 0.0, 1.5, -2.5, 128.0,
     1e308, math.inf, -math.inf, math.nan, [], {}, [None], [[]], ["x"], [0, 128], [128, 128.0], [1.5, 1], {"x": 1},
@@ -223,7 +238,11 @@ CONFIG: dict[str, Any] = {
         ({"num_key_value_heads": 64}, 8, "num_key_value_heads: 64 key/value heads do not divide"),
         ({"head_dim": 0}, 10, "head_dim: 0 is out of range"),
         ({"layer_types": ["full_attention"]}, 10, "layer_types: lists 1 layers, and the model has 32"),
-        ({"text_config": {"hidden_size": 8}}, 10, "text_config: 'llama' with this section is more than one text model"),
+        (
+            {"text_config": {"hidden_size": 8}},
+            10,
+            "text_config: 'llama' with this section is more than planner knows of the family",
+        ),
         ({"model_type": "lama"}, 2, "model_type: 'lama' is not a model family"),
         ({"model_type": DROP}, 1, "model_type: missing"),
         ({"model_type": ["llama"]}, 2, "model_type: missing"),

@@ -22,7 +22,7 @@ def activations(found: Report) -> int:
     [
         (8, 1, 6, 2, 0),  # 6 + ceil(1.2)
         (7, 1, 5, 1, 1),
-        (1, 1, 0, 0, 1),  # a fleet of one has no spare
+        (1, 1, 1, 0, 0),  # the only replica is active: the spare is waived
         (13, 2, 5, 1, 1),  # 6 replicas of 2
     ],
 )
@@ -38,8 +38,8 @@ def test_data_parallel_ranks_multiply_what_a_replica_holds() -> None:
     assert two.num_blocks == one.num_blocks  # of each rank
     assert two.requests_per_replica == 2 * one.requests_per_replica
     assert two.requests_per_replica_at_mean == 2 * (one.requests_per_replica_at_mean or 0) > 0
-    assert two.max_concurrency == 2 * one.max_concurrency
-    assert (one.max_num_seqs, two.max_num_seqs) == (1024, 2048)
+    assert two.max_concurrency == one.max_concurrency  # of each rank, as the engine logs it
+    assert (one.max_num_seqs, two.max_num_seqs) == (1024, 1024)
     assert two.slots_per_replica == 2 * one.slots_per_replica
 
 
@@ -71,7 +71,7 @@ def test_the_limit_that_binds(concurrency: int, asked: dict[str, Any], limit: st
 def test_a_comparison_says_why_another_limit_binds() -> None:
     old, new = (estimate(example("16k", {"workload.concurrency": n})) for n in (60, 1))
     why = {change.path: change.why for change in changed(old, new)}["binding_limit"]
-    assert why == new.binding_reason == "one replica is the smallest fleet: 1 of its 12 slots are needed"
+    assert why == new.binding_reason == "one replica is the smallest fleet: 1 of its 12 slots needed"
 
 
 @pytest.mark.parametrize(("tp", "warned"), [(4, False), (8, True)])

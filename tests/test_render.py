@@ -13,7 +13,8 @@ from planner.cli import app
 from planner.compare import compare
 from planner.plan import estimate
 from planner.render import markdown, text
-from planner.render.tables import ROWS, replicas, show, show_bytes, show_usd, value
+from planner.render.rows import ROWS
+from planner.render.tables import replicas, show, show_bytes, show_usd, value
 from planner.report import Comparison, Derivation, Report
 from tests.scenarios import ROOT, example, report
 
@@ -58,7 +59,7 @@ RESULTS: dict[str, Report | Comparison] = {
 
 
 def as_text(result: Report | Comparison, *, brief: bool = False, width: int = 400) -> str:
-    return text.plain(text.draw(result, brief=brief), width)
+    return text.plain(text.draw(result, width, brief=brief), width)
 
 
 @pytest.mark.parametrize("name", list(RESULTS))
@@ -70,7 +71,7 @@ def test_every_format_draws_the_main_figures(name: str) -> None:
             assert show_bytes(found.kv_cache.bytes_per_request) in drawn
             if found.cost:
                 assert show_usd(found.cost.monthly_usd) in drawn
-        assert all(label in drawn for label in ("KV per token", "requests per replica, fully reserved"))
+        assert all(label in drawn for label in ("KV per token", "requests, fully reserved"))
         assert re.search("binds", drawn, re.IGNORECASE)
 
 
@@ -84,7 +85,7 @@ def test_brief_leaves_the_arithmetic_out(name: str) -> None:
 
 def test_a_terminal_shows_what_a_pipe_shows() -> None:
     console = Console(width=120, force_terminal=True, record=True, file=StringIO())
-    text.write(text.draw(SIXTEEN, brief=False), console)
+    text.write(text.draw(SIXTEEN, 120, brief=False), console)
     shown = console.export_text()
     assert [line.rstrip() for line in shown.splitlines()] == as_text(SIXTEEN, width=120).splitlines()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from planner.compare import compare
-from planner.kv_cache import blocks_for, kv_bytes_per_token
+from planner.kv_cache import CacheSpec, Flight, Kind, kv_bytes_per_token, reserved_blocks
 from planner.plan import estimate, score_matrix_bytes
 from planner.render.tables import value
 from planner.report import Report
@@ -74,7 +74,7 @@ def test_the_null_block_of_vllm_costs_a_request(name: str, requests: int) -> Non
 
 
 def test_pages_of_16_tokens() -> None:
-    blocks = blocks_for(101, 16)
+    blocks = reserved_blocks(CacheSpec(Kind.FULL, 16, 1), 101, Flight(0, 0))
     assert (blocks, blocks * 16, blocks * 16 - 101) == (7, 112, 11)
     short = {"workload": {"name": "short", "context_tokens": 101, "concurrency": 1, "source": "test"}}
     cache = estimate(example("16k", {**short, "context_tokens": 101})).kv_cache

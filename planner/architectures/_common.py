@@ -238,7 +238,7 @@ def token_embedding(
 
 
 def refuse_windows(config: VendorConfig, *, unless_flag: str | None = None, default: int | None = None) -> None:
-    """Refuse a config whose layers see only a window, which this version does not size.
+    """Refuse a window in a family whose own code has none.
 
     unless_flag: a config field without which, or with false in it, no window counts
     default: the config class's own sliding_window, for a config without the field (null is none)
@@ -250,8 +250,7 @@ def refuse_windows(config: VendorConfig, *, unless_flag: str | None = None, defa
     config.refuse_unless(
         window is None,
         "sliding_window",
-        f"windowed layers ({window}) are not supported in this version; "
-        "only models whose layers are all full attention are",
+        f"a window ({window}) is not read in this family, whose layers are all full attention",
     )
 
 
