@@ -4,9 +4,10 @@ A block lists the weight tensors it owns and, for what mixes positions, what a c
 (parameters, bytes under a quantisation, what one rank stores) follows from those lists.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cached_property
 
 from planner.mixers import Mixer
 from planner.tensors import Split, Tensor, linear
@@ -87,7 +88,7 @@ class Moe:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layer:
     """One decoder layer: what mixes positions, what transforms each, and the norms around them."""
 
@@ -108,6 +109,10 @@ class Layer:
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every weight of the layer."""
+        return self._tensors
+
+    @cached_property
+    def _tensors(self) -> tuple[Tensor, ...]:
         parts = (*self.mixers, *(part for part in (self.ffn, self.dense) if part))
         return (*(tensor for part in parts for tensor in part.tensors()), *self.norms)
 
@@ -179,7 +184,7 @@ class Stack:
             yield 1, tensor
         for tower in self.towers:
             yield from tower.weights
-        for count, layer in runs(self.layers):
+        for count, layer in distinct(self.layers):
             for tensor in layer.tensors():
                 yield count, tensor
 
@@ -195,8 +200,8 @@ class Stack:
         return sum(count * tensor.active_elements for count, tensor in self.tensors()) - towers
 
 
-def runs(layers: tuple[Layer, ...]) -> Iterator[tuple[int, Layer]]:
-    """(length, layer) of each run of the same layer object, in order."""
-    for _, group in groupby(layers, key=id):
-        run = tuple(group)
-        yield len(run), run[0]
+def distinct(layers: tuple[Layer, ...]) -> Iterator[tuple[int, Layer]]:
+    """(how often, layer) of each layer object, in the order of their first appearance."""
+    by_id = {id(layer): layer for layer in layers}
+    for key, count in Counter(map(id, layers)).items():
+        yield count, by_id[key]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import lcm
 
-from planner.blocks import Layer, runs
+from planner.blocks import Layer, distinct
 from planner.kv_cache import FP8_DTYPES, CacheSpec, Kind, kv_bytes_per_token, rank_kv_heads
 from planner.mixers import Attention, CompressedAttention, LatentAttention, Mixer, State
 from planner.units import DTYPE_BYTES, ceil_div, round_up
@@ -53,7 +53,7 @@ class CacheRules:
 
 def mixers_of(layers: Iterable[Layer]) -> Iterator[Mixer]:
     """Each different mixer of the layers, in order."""
-    return iter(dict.fromkeys(mixer for _, layer in runs(tuple(layers)) for mixer in layer.mixers))
+    return iter(dict.fromkeys(mixer for _, layer in distinct(tuple(layers)) for mixer in layer.mixers))
 
 
 def block_problem(mixers: Iterable[Mixer], rules: CacheRules) -> str | None:
@@ -138,7 +138,7 @@ def layer_specs(layers: tuple[Layer, ...], rules: CacheRules) -> dict[CacheSpec,
     block = scheduler_block(tuple(mixers_of(layers)), rules)
     padded = _padded_state(layers, rules, block)
     counts: dict[CacheSpec, int] = {}
-    for count, layer in runs(layers):
+    for count, layer in distinct(layers):
         for mixer in layer.mixers:
             for spec in _specs(mixer, rules, block, padded):
                 counts[spec] = counts.get(spec, 0) + count

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import gcd
 
-from planner.blocks import runs
+from planner.blocks import distinct
 from planner.cache_groups import Group
 from planner.cache_specs import CacheRules, token_bytes
 from planner.deployment import Deployment
@@ -72,7 +72,7 @@ def _per_token(deployment: Deployment, rank: Rank) -> str:
     """By the shapes of attention where that is the whole story, else by what the groups' pages make of it."""
     pool = rank.pool
     counts: dict[Mixer, int] = {}
-    for count, layer in runs(rank.stage.layers):
+    for count, layer in distinct(rank.stage.layers):
         for mixer in layer.mixers:
             counts[mixer] = counts.get(mixer, 0) + count
     shapes = [_product(mixer, count, deployment.rules) for mixer, count in counts.items()]

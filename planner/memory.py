@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from planner.blocks import Moe, Stack, runs
+from planner.blocks import Moe, Stack, distinct
 from planner.engine_inputs import Engine, SchedulerDefaults, Workspace
 from planner.inputs import Accelerator, MemoryGiven
 from planner.report import Basis
@@ -114,7 +114,7 @@ def activation_bytes(
     """Peak of activations on one rank while the engine profiles itself at start-up [B]."""
     element, hidden = DTYPE_BYTES[dtype], stack.embedding.hidden
     peak = experts = 0
-    for _, layer in runs(stage.layers):
+    for _, layer in distinct(stage.layers):
         ffn = layer.ffn
         if ffn is None:
             continue

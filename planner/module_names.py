@@ -66,6 +66,7 @@ def by_layer(names: tuple[str, ...]) -> ModuleNames:
     return ModuleNames(tuple(everywhere), single)
 
 
+@lru_cache(maxsize=4096)
 def named_by(module: str, names: tuple[str, ...]) -> bool:
     """True if any of the names or patterns means the module, whatever its layer."""
     return any(_matches(name, module) for name in by_layer(names).everywhere)

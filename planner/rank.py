@@ -1,7 +1,6 @@
 """One rank of a deployment: its memory lines and its block pool, and which rank governs."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from planner.blocks import Layer
 from planner.cache_groups import Group, group_layers
@@ -48,7 +47,6 @@ def make_pool(deployment: Deployment, stage: Stage, kv_bytes: int) -> Pool:
     return PlainPool(groups, kv_bytes, deployment.flight)
 
 
-@lru_cache(maxsize=256)
 def stage_groups(layers: tuple[Layer, ...], rules: CacheRules) -> tuple[Group, ...]:
     """The cache groups of a stage's layers."""
     counts = layer_specs(layers, rules)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.blocks import Layer, Stack, runs
+from planner.blocks import Layer, Stack, distinct
 from planner.mixers import Attention, LatentAttention
 from planner.quantisation import SMALLEST_BLOCK, Quantisation
 from planner.tensors import EXPERT_SPLITS, Split, Tensor
@@ -49,7 +49,7 @@ class Stage:
         """(how many times, tensor) for every weight of the stage."""
         for count, tensor in self._outside(stack):
             yield count, tensor
-        for count, layer in runs(self.layers):
+        for count, layer in distinct(self.layers):
             for tensor in layer.tensors():
                 yield count, tensor
 
@@ -59,14 +59,14 @@ class Stage:
         """(how many times, tensor, its module's form or None for the model's dtype) for every weight of the stage."""
         for count, tensor in self._outside(stack):
             yield count, tensor, _form(tensor, quantisation)
-        for count, layer, form in self._runs(quantisation):
+        for count, layer, form in self._by_form(quantisation):
             for tensor in layer.tensors():
                 yield count, tensor, _form(tensor, form)
 
-    def _runs(self, quantisation: Quantisation | None) -> Iterator[tuple[int, Layer, Quantisation | None]]:
-        """(length, layer, form within it) of each run of the same layer in the same form."""
+    def _by_form(self, quantisation: Quantisation | None) -> Iterator[tuple[int, Layer, Quantisation | None]]:
+        """(how often, layer, form within it) of each layer in each form."""
         if quantisation is None or not quantisation.names_layers:
-            for count, layer in runs(self.layers):
+            for count, layer in distinct(self.layers):
                 yield count, layer, quantisation
             return
         kinds: dict[tuple[int, Quantisation], list[Layer]] = {}
@@ -249,5 +249,5 @@ def weight_bytes(stack: Stack, stage: Stage, ranks: Ranks, dtype: str, quantisat
 def _cache_scale_bytes(layers: tuple[Layer, ...], dtype: str, quantisation: Quantisation) -> int:
     scales = quantisation.cache_scales
     kinds = (Attention, LatentAttention) if scales.latent else (Attention,)
-    owners = sum(count * sum(isinstance(m, kinds) for m in layer.mixers) for count, layer in runs(layers))
+    owners = sum(count * sum(isinstance(m, kinds) for m in layer.mixers) for count, layer in distinct(layers))
     return owners * (scales.served * DTYPE_BYTES[dtype] + scales.floats * DTYPE_BYTES["float32"])

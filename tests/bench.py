@@ -6,10 +6,12 @@ Runs of both commands alternate, so that a busy machine slows both. Exits with 1
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from planner import catalog
@@ -44,16 +46,19 @@ def milliseconds(action: Callable[[], object]) -> float:
     return 1000 * (perf_counter() - start)
 
 
-def command(*arguments: str) -> Callable[[], object]:
-    """A run of this Python in the checkout."""
+def command(bytecode: str, *arguments: str) -> Callable[[], object]:
+    """A run of this Python in the checkout, with bytecode kept as an installation keeps it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = bytecode
     whole = [sys.executable, *arguments]
-    return lambda: subprocess.run(whole, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return lambda: subprocess.run(whole, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 def commands(runs: int) -> tuple[float, float]:
-    """(baseline, estimate): median wall time of each command [ms], after one run that warms the disk."""
-    pair = command("-c", BASELINE), command("-m", "planner", "estimate", *FLAGS)
-    times = [[milliseconds(action) for action in pair] for _ in range(runs + 1)][1:]
+    """(baseline, estimate): median wall time of each command [ms], after one run that writes bytecode."""
+    with TemporaryDirectory() as bytecode:
+        pair = command(bytecode, "-c", BASELINE), command(bytecode, "-m", "planner", "estimate", *FLAGS)
+        times = [[milliseconds(action) for action in pair] for _ in range(runs + 1)][1:]
     baseline, whole = zip(*times, strict=True)
     return median(baseline), median(whole)
 
