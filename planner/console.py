@@ -64,10 +64,11 @@ def hub_cache() -> Path | None:
 
 
 def progress() -> "Progress":
-    """A progress bar on stderr, gone when it is done."""
+    """A progress bar on stderr, gone when it is done; none where stderr is no terminal."""
     from rich.progress import Progress  # slow to import, and most commands show none
 
-    return Progress(console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 def emit_rows(fields: object, lines: Iterable[str], form: Format) -> None:
