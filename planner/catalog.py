@@ -52,6 +52,12 @@ def load_model(ref: str, base: Path = Path(), hub_cache: Path | None = None) -> 
     return validate(Model, *_model_fields(ref, base, hub_cache))
 
 
+def load_accelerator(ref: str, base: Path = Path()) -> Accelerator:
+    """An accelerator by shipped name or YAML file."""
+    path = _path_of("accelerator", ref, base)
+    return validate(Accelerator, load_mapping(path), Origin(str(path)))
+
+
 def load_scenario(
     fields: dict[str, Any],
     origin: Origin,

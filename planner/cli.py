@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from planner import __version__, catalog, documents, saved
+from planner.cli_calibrate import calibrate_app
 from planner.cli_validate import validate_app
 from planner.compare import compare as compare_reports
 from planner.console import (
@@ -207,6 +208,7 @@ def show_catalog(
     emit_rows(found, text.listing_lines(found), output_format)
 
 
+app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(validate_app, name="validate")
 
 

@@ -64,3 +64,25 @@ def validate_logs(
     )
     emit_rows(asdict(score), lines, output_format)
     raise typer.Exit(NOT_FEASIBLE if score.mismatches else DONE)
+
+
+@validate_app.command(
+    "kernels",
+    epilog="\b\nExample: planner validate kernels kernel_gemm.csv.gz --calibration h100-sxm-vllm",
+)
+def validate_kernels(
+    tables: Annotated[
+        list[Path], typer.Argument(help="Tables of measured kernels, CSV or CSV.gz.", metavar="TABLE...")
+    ],
+    calibration: Annotated[
+        str | None,
+        typer.Option(help="Shipped name or YAML for every point; default: the one of the point's GPU and engine."),
+    ] = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """Predicted kernel times against measured ones, by family, GPU and engine: points, median, p90, bias."""
+    from planner.calibrate import score  # not needed by any other command's start-up
+
+    scores = score.score_tables(tables, calibration)
+    emit_rows(score.fields(scores), score.lines(scores), output_format)
+    raise typer.Exit(NOT_FEASIBLE if scores.exceeded or not scores.keys else DONE)

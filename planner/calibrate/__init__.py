@@ -1,0 +1,1 @@
+"""Measuring a GPU and fitting kernel constants: points -> forms -> constants."""

@@ -1,0 +1,123 @@
+"""A run's points -> a calibration: constants of each backend, the fastest one marked, and the peaks they refer to."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from planner.calibrate.bundle import fastest_kernel
+from planner.calibrate.curves import point_of
+from planner.calibrate.fit import HOLDOUT_RULE, LEAST_POINTS, fit
+from planner.calibrate.forms import Peaks
+from planner.calibrate.points import Point
+from planner.calibration import Family, FittedKernel
+from planner.calibration_run import USABLE, CalibrationRun, Environment, RunPoint
+from planner.errors import MachineError
+
+FAMILIES: tuple[Family, ...] = ("gemm", "decode_attention", "prefill_attention", "collective")
+OK_SHARE = 2 / 3
+"""Where less of a backend's points is ok, its noisy ones are fitted too."""
+
+
+def conclude(environment: Environment, points: Sequence[RunPoint]) -> CalibrationRun:
+    """The file that a run leaves behind.
+
+    raises: MachineError where nothing could be measured
+    """
+    usable = [point for point in points if point.verdict in USABLE]
+    if not usable:
+        raise MachineError(f"none of {len(points)} points could be measured: {_reasons(points)}")
+    machine = environment.model_copy(update=_peaks(environment, usable))
+    fits, left_out = _fits(machine, usable)
+    name = f"{environment.accelerator or environment.device}-torch-{environment.torch.split('+')[0]}"
+    return CalibrationRun(
+        name=re.sub(r"[^a-z0-9.]+", "-", name.lower()),
+        gpu=environment.accelerator or environment.device,
+        engine="torch",
+        engine_version=environment.torch,
+        peaks=_peaks_note(environment),
+        points_used=len(usable),
+        holdout_rule=HOLDOUT_RULE,
+        selection="points whose output was right and whose clocks were not lowered; noisy ones where few are not",
+        kernels=tuple(fits),
+        left_out=tuple(left_out),
+        source="planner calibrate on this machine",
+        licence="yours",
+        attribution="none needed",
+        as_of=environment.measured_at.date(),
+        environment=machine,
+        points=tuple(points),
+    )
+
+
+def _peaks(environment: Environment, usable: Iterable[RunPoint]) -> dict[str, object]:
+    """The datasheet's peaks; for what it does not say, the best that was measured."""
+    best = dict[str, float]()
+    bandwidth = 0.0
+    for point in usable:
+        if point.family == "bandwidth":
+            bandwidth = max(bandwidth, point.achieved_gb_per_s or 0.0)
+        if point.family == "gemm":
+            dtype = str(point.shape["dtype"])
+            best[dtype] = max(best.get(dtype, 0.0), point.achieved_tflop_per_s or 0.0)
+    return {
+        "peak_gb_per_s": environment.datasheet_gb_per_s or bandwidth or None,
+        "peak_tflop_per_s": best | environment.datasheet_tflop_per_s,
+    }
+
+
+def _peaks_note(environment: Environment) -> str:
+    if environment.accelerator:
+        return f"datasheet, profiles/accelerators/{environment.accelerator}.yaml; where it has none, the best measured"
+    return "the best copy or read, and the best matrix product of the dtype, of this run"
+
+
+def _fits(machine: Environment, usable: Sequence[RunPoint]) -> tuple[list[FittedKernel], list[str]]:
+    """(fits, what has too few points for one)."""
+    fits, left_out = list[FittedKernel](), list[str]()
+    for family in FAMILIES:
+        of_family = [point for point in usable if point.family == family]
+        measured = [point_of(point) for point in of_family]
+        for key in dict.fromkeys(point.key for point in measured):
+            same = [(raw, p) for raw, p in zip(of_family, measured, strict=True) if p.key == key]
+            by_kernel: dict[str, list[tuple[RunPoint, Point]]] = defaultdict(list)
+            for raw, point in same:
+                by_kernel[point.kernel].append((raw, point))
+            fastest = fastest_kernel({kernel: [p for _, p in chosen] for kernel, chosen in by_kernel.items()})
+            for kernel, chosen in by_kernel.items():
+                found = _fit(family, key, machine, chosen, fastest=kernel == fastest)
+                if found is None:
+                    left_out.append(f"{family} {key} {kernel}: {len(chosen)} points are too few for a fit")
+                else:
+                    fits.append(found)
+    return fits, left_out
+
+
+def _fit(
+    family: Family, key: str, machine: Environment, chosen: Sequence[tuple[RunPoint, Point]], *, fastest: bool
+) -> FittedKernel | None:
+    """Constants of one backend; None where it has too few points."""
+    ok = [point for raw, point in chosen if raw.verdict == "ok"]
+    steady = len(ok) >= max(LEAST_POINTS, OK_SHARE * len(chosen))
+    points = ok if steady else [point for _, point in chosen]
+    if len(points) < LEAST_POINTS or not machine.peak_gb_per_s:
+        return None
+    dtype = str(chosen[0][0].shape["dtype"])
+    flops = machine.peak_tflop_per_s.get(dtype)
+    if flops is None and family != "collective":
+        return None
+    fitted = fit(points, Peaks(machine.peak_gb_per_s * 1e9, (flops or 0.0) * 1e12))
+    return FittedKernel(
+        family=family,
+        key=key,
+        kernel=chosen[0][1].kernel,
+        version=machine.torch,
+        fastest=fastest,
+        constants=fitted.constants,
+        residual=fitted.residual,
+        holdout=fitted.holdout,
+        notes=None if steady else "noisy points were fitted too: too few were ok",
+    )
+
+
+def _reasons(points: Iterable[RunPoint]) -> str:
+    return "; ".join(dict.fromkeys(note for point in points for note in point.notes)) or "no points"

@@ -1,0 +1,134 @@
+"""Calibrations: fitted kernel constants of one GPU and engine, with their errors and where the points came from."""
+
+from datetime import date
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.input_types import Count, CountOrNone, Input
+from planner.printable import Name, Printable
+
+Family = Literal["bandwidth", "decode_attention", "prefill_attention", "gemm", "moe", "collective"]
+Efficiency = Annotated[float, Field(gt=0, le=1.05)]
+Percent = Annotated[float, Field(ge=0)]
+
+
+class KernelConstants(Input):
+    """Constants of one kernel family and dtype; forms.kernel_seconds says what each does."""
+
+    floor_us: Annotated[float, Field(gt=0)]
+    """Launch and everything else that does not grow with the work [us]."""
+    memory_efficiency: Efficiency
+    """Share of the datasheet's memory bandwidth."""
+    compute_efficiency: Efficiency
+    """Share of the datasheet's dense peak of the arithmetic's dtype."""
+    serial_ns_per_step: Annotated[float, Field(ge=0)] = 0.0
+    """Each step of the longest chain that no other core can take over: a cached token, a row of k [ns]."""
+    norm: Annotated[float, Field(ge=1, le=16)] = 1.0
+    """p of the p-norm that joins bytes, FLOPs and chain: 1 adds them, a large one takes the longest."""
+    item_ns: Annotated[float, Field(ge=0)] = 0.0
+    """Each unit of scheduling: a (request, KV head) pair in decode, an expert touched in MoE [ns]."""
+    activation_passes: Annotated[float, Field(ge=0)] = 0.0
+    """Extra passes over the activations at full memory bandwidth: quantising, permuting, unfused operations."""
+    token_passes: Annotated[float, Field(ge=0)] = 0.0
+    """Extra passes over all tokens of the layer, routed here or not."""
+    l2_reach: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the L2 cache that a repeated call finds its bytes in; 0: no such effect."""
+    l2_speedup: Annotated[float, Field(ge=1, le=16)] = 1.0
+    """How much faster than device memory those bytes are read. Not for a step, whose weights evict them."""
+
+
+class CollectiveConstants(Input):
+    """Constants of one collective over a number of ranks; forms.collective_seconds says what each does."""
+
+    latency_us: Annotated[float, Field(gt=0)]
+    """Of the smallest message [us]."""
+    gb_per_s: Annotated[float, Field(gt=0)]
+    """Bytes of one rank's buffer per second, for the largest [GB/s]."""
+    norm: Annotated[float, Field(ge=0.5, le=16)] = 1.0
+    """p of the p-norm that joins both: below 1 where a slower protocol serves the sizes between."""
+
+
+class Errors(Input):
+    """Relative errors of predicted times."""
+
+    points: CountOrNone
+    median_percent: Percent
+    """Of the absolute errors."""
+    p90_percent: Percent
+    """90th percentile of the absolute errors."""
+    max_percent: Percent
+    bias_percent: float
+    """Median of the signed errors: above 0, predictions are slow."""
+
+
+class Table(Input):
+    """A thin sample of the points themselves, kept where the form misses more than a tenth."""
+
+    columns: tuple[Name, ...]
+    rows: tuple[tuple[float | int | str, ...], ...]
+
+
+class FittedKernel(Input):
+    """One family and dtype (and kernel, where several ran): constants and how well they hold."""
+
+    family: Family
+    key: Name
+    """dtype of the points; of attention also of the cache; of collectives the operation and ranks."""
+    kernel: Annotated[str, Field(max_length=200)] = ""
+    """What ran, as the table names it."""
+    version: Name
+    """Of the engine or library that the points were measured with."""
+    fastest: bool = True
+    """Whether no other kernel of the same family and key is faster on the shapes that both ran."""
+    constants: KernelConstants | CollectiveConstants
+    residual: Errors
+    """On the points that were fitted."""
+    holdout: Errors | None = None
+    """On the third that the fit never saw."""
+    table: Table | None = None
+    notes: Printable | None = None
+
+
+class Borrowed(Input):
+    """A family without points of its own, and whose constants stand in."""
+
+    family: Literal["decode_attention", "prefill_attention", "gemm", "moe", "collective", "mla_decode"]
+    calibration: Name
+    """Whose constants are used, on this GPU's own datasheet peaks."""
+    borrowed_family: Family
+    rule: Printable
+    """Why that one."""
+
+
+class Calibration(Input):
+    """Kernel constants of one GPU and engine, fitted to public or own measurements."""
+
+    name: Name
+    gpu: Name
+    """The accelerator that the points were measured on; for any other this is an extrapolation."""
+    engine: Name
+    engine_version: Name
+    """Newest version that feeds it; each kernel says its own."""
+    peaks: Printable
+    """Where the peaks that efficiencies refer to are written."""
+    points_used: Count
+    holdout_rule: Printable
+    """Which points the fit never sees."""
+    selection: Printable
+    """Which points count at all."""
+    kernels: tuple[FittedKernel, ...]
+    borrowed: tuple[Borrowed, ...] = ()
+    left_out: tuple[Printable, ...] = ()
+    """What the tables hold and this file does not, and why."""
+    source: Printable
+    licence: Printable
+    attribution: Printable
+    as_of: date
+    notes: Printable | None = None
+
+    def find(self, family: str, key: str, kernel: str = "") -> FittedKernel | None:
+        """The entry of a family and key: of that kernel, or else of the fastest one."""
+        entries = [entry for entry in self.kernels if (entry.family, entry.key) == (family, key)]
+        exact = [entry for entry in entries if entry.kernel == kernel]
+        return next(iter(exact or [entry for entry in entries if entry.fastest]), None)

@@ -1,0 +1,255 @@
+"""`planner calibrate` as a person runs it: end to end on the CPU, refused in one line, interrupted without a trace."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from planner.cli import app
+from tests.scenarios import ROOT
+
+QUICK = ["calibrate", "--device", "cpu", "--quick"]
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """(exit code, the one line on stderr)."""
+    code, out, error = invoke(*arguments)
+    assert out == ""
+    assert error.count("\n") == 1, error
+    return code, error
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str, float]:
+    """(the file, stdout, stderr, seconds) of a real quick run."""
+    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("scipy", reason="needs scipy")
+    file = tmp_path_factory.mktemp("run") / "cpu.yaml"
+    command = [sys.executable, "-m", "planner", *QUICK, "-o", str(file)]
+    start = time.monotonic()
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    return file, result.stdout, result.stderr, time.monotonic() - start
+
+
+def test_a_quick_run_measures_every_family_and_backend(quick_run: tuple[Path, str, str, float]) -> None:
+    fields = yaml.safe_load(quick_run[0].read_text("utf-8"))
+    seen = {(p["family"], p["backend"], p["shape"].get("dtype")) for p in fields["points"] if p["verdict"] != "skipped"}
+    attention = {
+        (family, "flash_attention", dtype)
+        for family in ("decode_attention", "prefill_attention")
+        for dtype in ("float32", "bfloat16")
+    }
+    assert attention <= seen
+    assert {("gemm", "mm", "float32"), ("gemm", "mm", "bfloat16"), ("collective", "gloo", "float32")} <= seen
+    assert {("bandwidth", "copy", None), ("bandwidth", "read", None)} <= seen
+    assert {p["verdict"] for p in fields["points"]} <= {"ok", "noisy"}, "nothing is wrong or skipped here"
+    for point in fields["points"]:
+        assert point["median_us"] > 0
+        assert point.get("error", 0.0) <= point["error_limit"]
+        assert point["achieved_gb_per_s"] > 0
+    flash = [p for p in fields["points"] if p["backend"] == "flash_attention"]
+    assert all("flash_attention_for_cpu" in " ".join(p["kernels"]) for p in flash)
+    assert {fit["family"] for fit in fields["kernels"]} >= {"gemm", "decode_attention", "prefill_attention"}
+    assert fields["environment"]["torch"]
+    assert "cpu" in fields["environment"]["command"]
+
+
+def test_a_quick_run_takes_less_than_a_minute(quick_run: tuple[Path, str, str, float]) -> None:
+    assert quick_run[3] < 60
+
+
+def test_a_run_writes_nothing_to_stderr_but_its_bar(quick_run: tuple[Path, str, str, float]) -> None:
+    assert quick_run[2] == "", "no warnings, and no bar where no one watches"
+
+
+def test_show_draws_the_file_as_the_run_did(quick_run: tuple[Path, str, str, float]) -> None:
+    file, drawn = quick_run[:2]
+    code, shown, _ = invoke("calibrate", "--show", str(file))
+    assert code == 0
+    assert [line.split() for line in shown.splitlines()] == [line.split() for line in drawn.splitlines()]
+    for part in ("Memory bandwidth", "Decode attention", "Fitted constants", "held out", "Legend", "GB/s", "TFLOP/s"):
+        assert part in shown
+    as_json = json.loads(invoke("calibrate", "--show", str(file), "--format", "json")[1])
+    assert len(as_json["points"]) == len(yaml.safe_load(file.read_text("utf-8"))["points"])
+
+
+def test_a_run_shows_its_points_beside_the_datasheet(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN, "utf-8")
+    code, shown, error = invoke("calibrate", "--show", str(file))
+    assert code == 0, error
+    row = next(line for line in shown.splitlines() if line.startswith("flash_attention"))
+    assert " ".join(row.split()) == EXPECTED_ROW
+    assert "decode attention on cudnn_attention: wrong, error 6, limit 0.01 (1 point)" in shown
+    assert "flash_fwd_splitkv_kernel" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--device", "gpu"], "--device: 'gpu' is not a device; accepted: cpu, cuda"),
+        (["--dtype", "bf17"], "--dtype: 'bf17' is not a dtype"),
+        (["--gpu", "h100-sxn"], "'h100-sxn' is unknown: neither shipped nor a file; nearest known: h100-sxm"),
+        (["--tp", "2"], "--tp: shares a model's heads"),
+        (["--format", "markdown"], "--format: markdown is not offered here"),
+        (["--model", "lama"], "model 'lama' is unknown"),
+        (["--model", "llama-3.1-8b", "--tp", "3"], "--tp 3: does not divide"),
+        (["--show", "no-such-file.yaml"], "no-such-file.yaml: cannot be read"),
+        (["--show", "no-such-name"], "calibration 'no-such-name' is not shipped; nearest known"),
+    ],
+)
+def test_bad_options_are_exit_2(arguments: list[str], message: str) -> None:
+    code, error = refused("calibrate", *arguments)
+    assert code == 2
+    assert message in error
+
+
+def test_an_existing_file_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "there.yaml"
+    file.write_text("mine", "utf-8")
+    assert refused(*QUICK, "-o", str(file)) == (2, f"planner: {file}: exists already; --force overwrites it\n")
+
+
+def test_a_folder_that_is_not_there_is_refused_too(tmp_path: Path) -> None:
+    code, error = refused(*QUICK, "-o", str(tmp_path / "none" / "run.yaml"))
+    assert (code, "no such folder" in error) == (2, True)
+
+
+def test_without_torch_it_is_exit_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, error = refused(*QUICK)
+    assert code == 4
+    assert "torch is not installed" in error
+
+
+def test_without_scipy_it_is_exit_4_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.cli_calibrate.find_spec", lambda _: None)
+    code, error = refused(*QUICK)
+    assert code == 4
+    assert "scipy is not installed" in error
+
+
+def test_without_a_gpu_it_is_exit_4() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    code, error = refused("calibrate")
+    assert code == 4
+    assert "--device cpu" in error
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    file = tmp_path / "cpu.yaml"
+    command = [sys.executable, "-m", "planner", "calibrate", "--device", "cpu", "-o", str(file)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_torch(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (out, error) == ("", "planner: interrupted\n")
+    assert os.listdir(tmp_path) == []
+
+
+def wait_for_torch(pid: int) -> None:
+    """Until the process has loaded torch, and a little longer: then it measures."""
+    maps = Path(f"/proc/{pid}/maps")
+    if not maps.exists():
+        pytest.skip("needs /proc to see when the run has begun")
+    end = time.monotonic() + 60
+    while "libtorch_cpu" not in maps.read_text("utf-8"):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(4)
+
+
+def test_fit_writes_a_calibration_per_gpu_and_engine(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    table = tmp_path / "decode.csv"
+    lines = [
+        f"h100-sxm,vllm,0.19.0,flash,bfloat16,32,8,{batch},{tokens},{8 + batch * tokens * 4096 / 2.7e6:.3f}"
+        for batch in (1, 2, 4, 8, 16, 32)
+        for tokens in (128, 512, 1024, 2048, 4096, 8192)
+    ]
+    table.write_text(
+        "\n".join(["gpu,engine,ver,kernel_source,kv,q_heads,kv_heads,batch,kv_len,lat_us", *lines]), "utf-8"
+    )
+    code, out, error = invoke("calibrate", "fit", str(table), "-o", str(tmp_path))
+    assert code == 0, error
+    file = tmp_path / "h100-sxm-vllm.yaml"
+    assert f"{file}: " in out
+    code, shown, _ = invoke("calibrate", "--show", str(file))
+    assert code == 0
+    assert "decode attention" in shown
+    code, error = refused("calibrate", "fit", str(table), "-o", str(tmp_path))
+    assert (code, "exists already" in error) == (2, True)
+
+
+EXPECTED_ROW = "flash_attention bfloat16 32 8 128 1 4,096 16.0 us 1 % 1,050 31 % 4.2 0 % ok"
+RUN = """
+name: h100-sxm-torch-2.13.0
+gpu: h100-sxm
+engine: torch
+engine_version: 2.13.0+cu130
+peaks: datasheet
+points_used: 1
+holdout_rule: none
+selection: all
+kernels: []
+source: a simulated run
+licence: none
+attribution: none
+as_of: "2026-11-30"
+environment:
+  measured_at: "2026-11-30T00:00:00Z"
+  planner: 0.1.0
+  command: device=cuda:0
+  device: NVIDIA H100 80GB HBM3
+  accelerator: h100-sxm
+  l2_bytes: 52428800
+  torch: 2.13.0+cu130
+  python: 3.11.9
+  platform: Linux
+  threads: 8
+  datasheet_gb_per_s: 3350
+  datasheet_tflop_per_s: {bfloat16: 989}
+points:
+- family: decode_attention
+  backend: flash_attention
+  shape: {dtype: bfloat16, query_heads: 32, kv_heads: 8, head_dim: 128, batch: 1, kv_tokens: 4096}
+  verdict: ok
+  median_us: 16.0
+  iqr_share: 0.01
+  timings: 20
+  method: cuda_graph
+  moved_bytes: 16800000
+  flops: 67108864
+  achieved_gb_per_s: 1050
+  achieved_tflop_per_s: 4.2
+  share_of_datasheet_gb_per_s: 0.313
+  share_of_datasheet_tflop_per_s: 0.0042
+  error: 0.0021
+  error_limit: 0.01
+  kernels: [flash_fwd_splitkv_kernel, flash_fwd_splitkv_combine_kernel]
+- family: decode_attention
+  backend: cudnn_attention
+  shape: {dtype: bfloat16, query_heads: 32, kv_heads: 8, head_dim: 128, batch: 1, kv_tokens: 4096}
+  verdict: wrong
+  error: 6.0
+  error_limit: 0.01
+  notes: ["error 6, limit 0.01"]
+"""
