@@ -21,7 +21,7 @@ from planner.saved import read
 from tests.scenarios import EXAMPLES, ROOT
 
 COMMANDS = ("estimate", "compare", "report", "import", "schema", "catalog")
-VALIDATE = ("memory", "logs")
+VALIDATE = ("memory", "logs", "kernels")
 ESTIMATE = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
 TOO_SMALL = ("estimate", "--model", "llama-3.1-70b", "--gpu", "l4", "--workload", "chat")
 EXAMPLE = {
@@ -59,7 +59,7 @@ def help_of(*command: str) -> str:
 
 def test_every_command_is_listed_and_tested() -> None:
     assert EXAMPLE.keys() == {*COMMANDS, *VALIDATE}
-    assert all(name in help_of() for name in (*COMMANDS, "validate"))
+    assert all(name in help_of() for name in (*COMMANDS, "validate", "calibrate"))
     assert all(name in help_of("validate") for name in VALIDATE)
 
 

@@ -119,3 +119,101 @@ def test_baichuan_without_rotary_positions_has_alibi() -> None:
         mixer = resolve(fields, ORIGIN).layers[0].mixer
         assert isinstance(mixer, Attention)
         assert mixer.alibi is expected
+
+
+def test_layers_from_architecture_search_have_parts_of_their_own() -> None:
+    """31 of 80 layers have no attention and cache nothing; a part that is a linear layer instead is refused."""
+    config = MODELS["nvidia/Llama-3_3-Nemotron-Super-49B-v1"]["config"]
+    layers = resolve(config, ORIGIN).layers
+    assert sum(layer.mixer is None for layer in layers) == 31
+    assert {layer.mixer.kv_heads for layer in layers if isinstance(layer.mixer, Attention)} == {8}
+    first, *others = config["block_configs"]
+    idle = {**first, "ffn": {"no_op": True}}
+    assert resolve({**config, "block_configs": [idle, *others]}, ORIGIN).layers[0].ffn is None
+    sized = {**first, "ffn": {"intermediate_size": 512}}
+    assert resolve({**config, "block_configs": [sized, *others]}, ORIGIN).layers[0].ffn != layers[0].ffn
+    for field, block in (
+        ("replace_with_linear", {**first, "ffn": {"replace_with_linear": True}}),
+        ("n_heads_in_group", {**first, "attention": {"n_heads_in_group": 7}}),
+    ):
+        with pytest.raises(InputError, match=rf"block_configs\.0\.\w+\.{field}"):
+            resolve({**config, "block_configs": [block, *others]}, ORIGIN)
+    with pytest.raises(InputError, match="a mapping for each of the 80 layers"):
+        resolve({**config, "block_configs": others}, ORIGIN)
+
+
+# Sizes from the vendors' model cards; the counts are of transformers' own classes where it has them.
+COUNTED: dict[str, tuple[int, dict[str, Any]]] = {
+    "Trinity Nano": (
+        6_120_003_328,
+        {
+            "model_type": "afmoe",
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "max_position_embeddings": 131072,
+            "moe_intermediate_size": 256,
+            "num_attention_heads": 8,
+            "num_dense_layers": 2,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "num_hidden_layers": 56,
+            "num_key_value_heads": 2,
+            "num_shared_experts": 1,
+            "sliding_window": 2048,
+            "vocab_size": 200192,
+        },
+    ),
+    "Laguna S 2.1": (
+        117_561_977_600,
+        {
+            "model_type": "laguna",
+            "gating": "per-head",
+            "hidden_size": 3072,
+            "intermediate_size": 12288,
+            "layer_types": ["full_attention", *["sliding_attention"] * 3] * 12,
+            "max_position_embeddings": 262144,
+            "moe_intermediate_size": 1024,
+            "num_attention_heads_per_layer": [48, 72, 72, 72] * 12,
+            "num_experts": 256,
+            "num_experts_per_tok": 10,
+            "num_hidden_layers": 48,
+            "num_key_value_heads": 8,
+            "shared_expert_intermediate_size": 1024,
+            "sliding_window": 512,
+            "vocab_size": 100352,
+        },
+    ),
+    "Ling mini 2.0": (
+        16_255_643_392,
+        {
+            "model_type": "bailing_moe_v2",
+            "hidden_size": 2048,
+            "intermediate_size": 5120,
+            "max_position_embeddings": 32768,
+            "moe_shared_expert_intermediate_size": 512,
+            "num_attention_heads": 16,
+            "num_hidden_layers": 20,
+            "router_dtype": "fp32",
+            "vocab_size": 157184,
+        },
+    ),
+    "Falcon Mamba 7B": (  # its inner width is not the multiple that it names
+        7_272_665_088,
+        {
+            "model_type": "falcon_mamba",
+            "expand": 16,
+            "hidden_size": 4096,
+            "intermediate_size": 8192,
+            "num_hidden_layers": 64,
+            "tie_word_embeddings": False,
+            "vocab_size": 65024,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_are_those_of_the_vendor_class(name: str) -> None:
+    parameters, config = COUNTED[name]
+    routers = {"Trinity Nano": 54 * 128, "Laguna S 2.1": 47 * 256, "Ling mini 2.0": 19 * 256}
+    assert resolve(config, ORIGIN).parameters - parameters in (0, routers.get(name, 0))

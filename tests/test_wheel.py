@@ -63,7 +63,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, unpacked_sdist: Path, tmp_
 def test_the_sdist_can_run_the_tests(unpacked_sdist: Path) -> None:
     needed = {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} | data_files(ROOT)
     needed |= {str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*.yaml")}
-    needed |= {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "oracles").iterdir()}
+    needed |= {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "oracles").rglob("*.*") if path.is_file()}
     assert {name for name in needed if not (unpacked_sdist / name).is_file()} == set()
 
 
