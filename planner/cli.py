@@ -179,8 +179,12 @@ def schema(
     force: ForceOption = False,
 ) -> None:
     """JSON Schema of an input or a report, for editors to complete and check."""
+    from planner.calibration import Calibration  # neither is needed by any other command's start-up
+    from planner.schema import json_schema
+
     kinds: dict[str, type[BaseModel]] = {
         **catalog.KINDS,
+        "calibration": Calibration,
         "price-list": PriceList,
         "scenario": Scenario,
         "report": Report,
@@ -188,22 +192,20 @@ def schema(
     }
     if kind not in kinds:
         raise InputError(f"{kind!r} has no schema; accepted: {', '.join(sorted(kinds))}")
-    from planner.schema import json_schema  # not needed by any other command's start-up
-
     emit(json.dumps(json_schema(kinds[kind]), indent=2) + "\n", output, force=force)
 
 
 @app.command("catalog", epilog="\b\nExample: planner catalog models")
 def show_catalog(
-    kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads or prices.")],
+    kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads, prices or calibrations.")],
     output_format: FormatOption = Format.text,
 ) -> None:
     """What is shipped: models with layers by kind, bytes per token and state, and everything else by name."""
-    from planner.listing import rows  # imports every model family, which no other command needs
+    from planner.listing import KINDS_LISTED, rows  # imports every model family, which no other command needs
 
     singular = kind.removesuffix("s")
-    if singular not in catalog.FOLDERS:
-        raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(f'{k}s' for k in catalog.FOLDERS)}")
+    if singular not in KINDS_LISTED:
+        raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(f'{k}s' for k in KINDS_LISTED)}")
     found = rows(singular)
     emit_rows(found, text.listing_lines(found), output_format)
 

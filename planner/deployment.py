@@ -11,6 +11,7 @@ from planner.kv_cache import KNOWN_DTYPES, Flight, resolve_dtype
 from planner.memory import Term, device_memory, scheduler_defaults
 from planner.mixers import Attention, Mixer
 from planner.quantisation import Quantisation, from_checkpoint, from_engine_flag
+from planner.quantisation import kinds as quantisation_kinds
 from planner.sharding import Ranks, problems
 from planner.weights import served_dtype
 
@@ -144,7 +145,8 @@ def _refusals(scenario: Scenario) -> list[str]:
     for name in names:
         if isinstance(name, str) and name in engine.refuses:
             return [f"engine {engine.name} does not serve {name}: {engine.refuses[name]}; engine generic plans it"]
-    return []
+    refused = [kind for kind in quantisation_kinds(config) if kind in engine.refuses]
+    return [f"engine {engine.name} does not serve {kind} weights: {engine.refuses[kind]}" for kind in refused]
 
 
 def _quantisation(scenario: Scenario) -> tuple[Quantisation | None, bool, tuple[str, ...]]:
@@ -156,6 +158,9 @@ def _quantisation(scenario: Scenario) -> tuple[Quantisation | None, bool, tuple[
     try:
         stored = from_checkpoint(model.config, model.hf_quant_config, model.origin)
     except InputError:
+        refused = _refusals(scenario)
+        if refused:
+            raise InputError(*refused) from None
         if asked is not None or (scenario.memory.weights_gib is None and model.weights is None):
             raise
         return (

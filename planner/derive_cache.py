@@ -9,7 +9,7 @@ from planner.cache_specs import CacheRules, token_bytes
 from planner.deployment import Deployment
 from planner.kv_cache import CacheSpec, Flight, Kind, head_bytes, rank_kv_heads
 from planner.mixers import Attention, LatentAttention, Mixer
-from planner.pool import BlockPool, PlainPool, Pool, TokenPool
+from planner.pool import BlockPool, Pool, TokenPool
 from planner.rank import Rank
 from planner.report import Capacity, Derivation, KvCache
 
@@ -180,8 +180,6 @@ def _requests(pool: Pool, tokens: int) -> str:
     if isinstance(pool, BlockPool):
         null = f"({pool.num_blocks:,} blocks - {pool.null_blocks} null)" if pool.null_blocks else f"{pool.num_blocks:,}"
         return f"{null} // {pool.reserved_blocks(tokens):,}"
-    if isinstance(pool, PlainPool):
-        return f"{max(0, pool.kv_bytes):,} B // {pool.reserved_bytes(tokens):,} B"
     if isinstance(pool, TokenPool):
         return "min(" + ", ".join(f"{count:,} by {what}" for what, count in pool.limits(tokens).items()) + ")"
-    raise TypeError(f"no derivation for {type(pool).__name__}")
+    return f"{max(0, pool.kv_bytes):,} B // {pool.reserved_bytes(tokens):,} B"

@@ -262,3 +262,26 @@ _MESSAGES = {
     "finite_number": "a finite number is needed",
     "none_required": "must be absent",
 }
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Quotes text that planner's own reader would take for a number, beside what YAML 1.1 would."""
+
+
+_Dumper.add_implicit_resolver(NUMBER_TAG, NUMBER, list("-+0123456789"))
+
+
+def to_yaml(fields: object, *, flow_leaves: bool = False) -> str:
+    """YAML in the order of the fields, which planner reads back to equal ones.
+
+    flow_leaves: innermost lists and mappings on one line each
+    """
+    dumped: str = yaml.dump(
+        fields,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=116,
+        default_flow_style=None if flow_leaves else False,
+    )
+    return dumped

@@ -89,7 +89,7 @@ class Engine(Input):
     steps_in_flight: Count = 1
     """Engine steps whose tokens can be in flight at once: 2 with asynchronous scheduling."""
     refuses: dict[str, Printable] = Field(default={})
-    """Model types that this version does not serve, and why."""
+    """Model types, architectures and kinds of quantised weights that this version does not serve, and why."""
     scheduler: tuple[SchedulerDefaults, ...] = ()
     """By device memory, largest first; the first row that applies counts."""
     workspace: Workspace | None = None

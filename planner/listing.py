@@ -9,6 +9,7 @@ from planner import catalog
 from planner.architectures import resolve
 from planner.cache_groups import Group, group_layers
 from planner.cache_specs import CacheRules, layer_specs
+from planner.calibrate.shipped import calibration_names, shipped_calibration
 from planner.documents import load_mapping, validate
 from planner.engine_inputs import Engine
 from planner.inputs import Accelerator, Model, PriceList, Workload
@@ -26,7 +27,8 @@ LISTED_SM = 9
 def rows(kind: str) -> list[Fields]:
     """Each shipped input of a kind with the figures by which one chooses."""
     describe = _DESCRIBE[kind]
-    return [describe(name) for name in catalog.names(kind)]
+    shipped = calibration_names() if kind == "calibration" else catalog.names(kind)
+    return [describe(name) for name in shipped]
 
 
 def _path(kind: str, name: str) -> Path:
@@ -121,6 +123,19 @@ def _price(name: str) -> Fields:
     }
 
 
+def _calibration(name: str) -> Fields:
+    found = shipped_calibration(name)
+    families = dict.fromkeys(kernel.family for kernel in found.kernels)
+    return {
+        "name": name,
+        "engine_version": found.engine_version,
+        "points": found.points_used,
+        "families": ", ".join(families),
+        "borrowed": ", ".join(borrowed.family for borrowed in found.borrowed) or None,
+        "as_of": str(found.as_of),
+    }
+
+
 def _plain(number: Decimal | None) -> str | None:
     return None if number is None else f"{number:f}"
 
@@ -131,4 +146,6 @@ _DESCRIBE: dict[str, Callable[[str], Fields]] = {
     "engine": _engine,
     "workload": _workload,
     "price": _price,
+    "calibration": _calibration,
 }
+KINDS_LISTED = tuple(_DESCRIBE)

@@ -216,34 +216,22 @@ def plain_blocks(group: Group, tokens: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenPool:
-    """SGLang's pools: slots for single tokens, for windowed tokens, and for states.
+class TokenPool(PlainPool):
+    """SGLang's pools: slots for single tokens, for windowed tokens, and for states; a request takes its slots' bytes.
 
     source: SGLang 0.5.23, srt/model_executor/model_runner.py and srt/mem_cache
     """
 
-    groups: tuple[Group, ...]
-    kv_bytes: int
-    flight: Flight
     window_share: Decimal
     """Windowed slots per full slot."""
     state_share: Decimal
     """Share of the memory that states take where there are both."""
 
     @property
-    def _states_bytes(self) -> int:
-        return sum(group.page_bytes for group in self.groups if group.spec.kind is Kind.STATE)
-
-    @property
-    def _state_slots(self) -> int | None:
-        """Requests whose states fit; None for a model without states."""
-        if not self._states_bytes:
-            return None
-        share = self.state_share if self._cell else Decimal(1)
-        return int(max(0, self.kv_bytes) * share) // self._states_bytes
-
-    def _bytes_per_token_of(self, *kinds: Kind) -> int:
-        return _slope(group for group in self.groups if group.spec.kind in kinds)
+    def cell_parts(self) -> tuple[int, int]:
+        """Memory of one token in the full groups and in the windowed ones [B]."""
+        full = _slope(g for g in self.groups if g.spec.kind in (Kind.FULL, Kind.MLA, Kind.CROSS))
+        return full, _slope(g for g in self.groups if g.spec.kind in (Kind.WINDOW, Kind.CHUNK))
 
     @property
     def _cell(self) -> int:
@@ -252,14 +240,8 @@ class TokenPool:
         return full + scale_up(windows, self.window_share)
 
     @property
-    def cell_parts(self) -> tuple[int, int]:
-        """Memory of one slot in the full groups and in the windowed ones [B]."""
-        windowed = self._bytes_per_token_of(Kind.WINDOW, Kind.CHUNK)
-        return self._bytes_per_token_of(Kind.FULL, Kind.MLA, Kind.CROSS), windowed
-
-    @property
-    def _window(self) -> int | None:
-        return max((g.spec.span_tokens for g in self.groups if g.spec.span_tokens), default=None)
+    def _states_bytes(self) -> int:
+        return sum(group.page_bytes for group in self.groups if group.spec.kind is Kind.STATE)
 
     @property
     def bytes_per_block(self) -> int:
@@ -276,47 +258,20 @@ class TokenPool:
         """Token slots of the full pool."""
         return int(max(0, self.kv_bytes) * self.token_share) // self.bytes_per_block
 
-    @property
-    def usable_blocks(self) -> int:
-        """All of them."""
-        return self.num_blocks
-
-    @property
-    def bytes_per_token(self) -> int:
-        """What one more token adds once every bounded group is full [B/token]."""
-        return _slope(group for group in self.groups if group.growing)
-
-    def reserved(self, group: Group, tokens: int) -> int:
-        """Slots of one group that a request of this length takes, in its pages."""
-        return plain_blocks(group, tokens)
-
-    def held(self, group: Group, tokens: int) -> int:
-        """The same."""
-        return plain_blocks(group, tokens)
-
     def reserved_blocks(self, tokens: int) -> int:
         """Token slots of the full pool."""
         return tokens if self._cell else 1
 
-    def reserved_bytes(self, tokens: int) -> int:
-        """Bytes of the slots that a request takes in all pools."""
-        return sum(plain_blocks(group, tokens) * group.page_bytes for group in self.groups)
-
-    def held_bytes(self, tokens: int) -> int:
-        """The same: slots are taken token by token."""
-        return self.reserved_bytes(tokens)
-
-    def prefill_bytes(self, tokens: int) -> int:
-        """The same: chunks in flight are not counted."""
-        return self.reserved_bytes(tokens)
-
     def limits(self, tokens: int) -> dict[str, int]:
         """Requests of this length that each of the pools holds."""
-        found = {} if self._state_slots is None else {"states": self._state_slots}
+        found = {}
+        if self._states_bytes:
+            share = self.state_share if self._cell else Decimal(1)
+            found["states"] = int(max(0, self.kv_bytes) * share) // self._states_bytes
         if self._cell:
             found["token slots"] = self.num_blocks // tokens
-            if self._window:
-                found["windowed slots"] = int(self.num_blocks * self.window_share) // min(tokens, self._window)
+        if window := max((g.spec.span_tokens for g in self.groups), default=0):
+            found["windowed slots"] = int(self.num_blocks * self.window_share) // min(tokens, window)
         return found
 
     def requests(self, tokens: int) -> int:

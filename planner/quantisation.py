@@ -63,6 +63,8 @@ class Quantisation:
     """Only routed experts are stored so; all else stays in the model's dtype."""
     expert_multiple: int = 1
     """The engine pads the width of an expert on a rank to a multiple of this."""
+    expert_biases: bool = False
+    """The engine makes room for a bias in the model's dtype in every expert, whether the checkpoint has one or not."""
 
     def weight_bytes(self, rows: int, cols: int) -> int:
         """Stored bytes of one rows x cols weight matrix with its scales [B].
@@ -91,6 +93,11 @@ class Quantisation:
     def has_blocks(self) -> bool:
         """True if a scale is shared by a block of rows and columns, which a slice should not cut."""
         return (self.scale_rows or 1) > 1 and (self.scale_cols or 1) > 1
+
+    @property
+    def has_groups(self) -> bool:
+        """True if inputs of one output feature share a scale group by group, of which a slice needs whole ones."""
+        return self.scale_rows == 1 and (self.scale_cols or 1) > 1
 
     @property
     def names_layers(self) -> bool:
@@ -185,6 +192,18 @@ def from_checkpoint(
     return found
 
 
+def kinds(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a checkpoint's quantisation is called, for engines that refuse some: its method, and traits of it."""
+    declared = _mapping(config.get("quantization_config"))
+    method = str(declared.get("quant_method") or "").lower()
+    traits = {
+        "asymmetric": declared.get("sym") is False,
+        "reordered": declared.get("desc_act") is True and declared.get("group_size") != -1,
+        f"{declared.get('bits')}-bit": type(declared.get("bits")) is int,
+    }
+    return (method, *(f"{trait} {method}" for trait, present in traits.items() if present)) if method else ()
+
+
 def _fp8(declared: Mapping[str, Any]) -> Quantisation | None:
     block = declared.get("weight_block_size")
     excluded = _names(declared.get("ignored_layers") or declared.get("modules_to_not_convert"))
@@ -214,6 +233,12 @@ def _deepseek_v4(form: Quantisation, experts: object, declared: Mapping[str, Any
     fp4 = NVFP4 if str(declared.get("moe_quant_algo") or "").upper() == "NVFP4" else MXFP4
     name = f"{form.name}; experts in {fp4.name}"
     return replace(form, name=name, scale_bytes=1, named=((("ffn.experts",), fp4),))
+
+
+def _fbgemm(declared: Mapping[str, Any]) -> Quantisation:
+    """Weights by output channel, and the same bound of the inputs' scales in every layer (fbgemm_fp8.py)."""
+    excluded = _names(declared.get("modules_to_not_convert"))
+    return replace(FP8_CHANNEL, cache_scales=NO_SCALES, tensor_scales=1, excluded=excluded)
 
 
 def _modelopt(declared: Mapping[str, Any]) -> Quantisation | None:
@@ -312,6 +337,11 @@ def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
     group = declared.get("group_size", declared.get("q_group_size"))
     if type(bits) is not int or bits not in (2, 3, 4, 8) or not (_positive(group) or group == -1):
         return None
+    # A rule that gives single modules a form of their own is not read, and one that only leaves modules alone is.
+    dynamic = _mapping(declared.get("dynamic"))
+    if not all(str(rule).startswith("-:") for rule in dynamic):
+        return None
+    left_alone = tuple(f"re:{str(rule)[2:]}" for rule in dynamic)
     return Quantisation(
         f"int{bits}, a scale and a zero point per {group}" if group > 0 else f"int{bits}",
         bits,
@@ -319,7 +349,9 @@ def _gptq(declared: Mapping[str, Any]) -> Quantisation | None:
         1,
         group if group > 0 else None,
         zero_point_bits=bits,
-        excluded=(*_names(declared.get("modules_to_not_convert")), *TOWERS),
+        excluded=(*_names(declared.get("modules_to_not_convert")), *left_alone, *TOWERS),
+        head=declared.get("lm_head") is True,
+        expert_biases=declared.get("quant_method") == "gptq",
     )
 
 
@@ -336,6 +368,7 @@ def _mxfp4(declared: Mapping[str, Any]) -> Quantisation:
 _READERS = {
     "fp8": _fp8,
     "deepseek_v4_fp8": _fp8,
+    "fbgemm_fp8": _fbgemm,
     "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors,
     "gptq": _gptq,

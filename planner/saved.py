@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import yaml
-
-from planner.documents import NUMBER, NUMBER_TAG, load_mapping, validate
+from planner.documents import load_mapping, validate
+from planner.documents import to_yaml as dump_yaml
 from planner.errors import InputError
 from planner.inputs import Model
 from planner.origin import Origin
@@ -22,24 +21,12 @@ def to_json(result: Report | Comparison) -> str:
 
 def to_yaml(result: Report | Comparison) -> str:
     """Block-style YAML in the order of the fields."""
-    return _dump(result.model_dump(mode="json"))
+    return dump_yaml(result.model_dump(mode="json"))
 
 
 def model_yaml(model: Model) -> str:
     """planner's own model YAML, without the fields that have no value."""
-    return _dump(model.model_dump(mode="json", exclude_none=True))
-
-
-class _Dumper(yaml.CSafeDumper):
-    """Quotes text that planner's own reader would take for a number, beside what YAML 1.1 would."""
-
-
-_Dumper.add_implicit_resolver(NUMBER_TAG, NUMBER, list("-+0123456789"))
-
-
-def _dump(fields: object) -> str:
-    dumped: str = yaml.dump(fields, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    return dumped
+    return dump_yaml(model.model_dump(mode="json", exclude_none=True))
 
 
 def is_result(fields: dict[str, object]) -> bool:

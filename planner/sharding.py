@@ -161,9 +161,13 @@ def _indivisible(tensor: Tensor, ranks: Ranks) -> str | None:
 
 def _cut_blocks(tensor: Tensor, ranks: Ranks, quantisation: Quantisation | None) -> str | None:
     """Why the blocks of weights that share a scale cannot be divided so: a rank needs whole ones."""
-    if not quantisation or not quantisation.has_blocks or ranks.tp == 1:
+    if not quantisation or not tensor.quantisable or ranks.tp == 1:
         return None
-    if not tensor.quantisable:
+    if quantisation.has_groups and tensor.split is Split.INPUT:
+        width, group = tensor.cols // ranks.tp, quantisation.scale_cols or 1
+        if width % group and group < tensor.cols:
+            return f"{tensor.name}: a rank's slice of {width} does not hold whole groups ({quantisation.name})"
+    if not quantisation.has_blocks:
         return None
     # Keys and values are slices of a matrix merged with the queries, where the engine accepts cut blocks.
     if tensor.split in (Split.REPLICATED, Split.KV_HEADS):
@@ -230,6 +234,8 @@ def tensor_bytes(tensor: Tensor, ranks: Ranks, dtype: str, form: Quantisation | 
     if form and tensor.quantisable:
         if tensor.split in EXPERT_SPLITS:
             form = form.of_expert_slice(rows, cols, cut_cols=tensor.split is Split.EXPERT_INPUT)
+            biases = rows * DTYPE_BYTES[dtype] if form.expert_biases else 0
+            return copies * (form.weight_bytes(rows, cols) + biases)
         return copies * form.weight_bytes(rows, cols)
     return rows * cols * copies * DTYPE_BYTES[tensor.dtype or dtype]
 

@@ -10,13 +10,14 @@ import pytest
 from planner import architectures
 from planner.architectures import known_families, resolve
 from planner.blocks import Moe, Stack
+from planner.deployment import deploy
 from planner.errors import InputError
 from planner.mixers import Attention
 from planner.origin import Origin
 from planner.quantisation import from_checkpoint
 from planner.sharding import Ranks, problems, rank_shape, stages, weight_bytes
 from planner.weights import served_dtype
-from tests.scenarios import ENGINE, VENDORS
+from tests.scenarios import ENGINE, VENDORS, scenario
 
 ORIGIN = Origin("config.json")
 MODELS: dict[str, Any] = VENDORS["models"]
@@ -319,6 +320,58 @@ def test_blocks_of_scales_that_tp_cuts() -> None:
 def test_hostile_quantisation(declared: object) -> None:
     with pytest.raises(InputError, match="quantization_config"):
         from_checkpoint({"quantization_config": declared}, None, ORIGIN)
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
+
+
+def test_a_rank_needs_whole_groups_of_the_weights_that_tp_cuts() -> None:
+    quantisation = from_checkpoint({"quantization_config": GPTQ}, None, ORIGIN)
+    reasons = problems(read({**LLAMA, "intermediate_size": 14336 + 512}), Ranks(8), quantisation)
+    assert reasons == [
+        f"mlp.down_proj: a rank's slice of 1856 does not hold whole groups ({quantisation and quantisation.name})"
+    ]
+    assert problems(read(LLAMA), Ranks(8), quantisation) == []
+
+
+def test_gptq_experts_have_biases_and_rules_may_leave_modules_alone() -> None:
+    """The engine makes room for a bias in each expert; AWQ's experts have none."""
+    stack, ranks = read(QWEN3_MOE), Ranks(2)
+    (stage,) = stages(stack, 1)
+
+    def size(**changed: Any) -> int:
+        form = from_checkpoint({"quantization_config": {**GPTQ, **changed}}, None, ORIGIN)
+        return weight_bytes(stack, stage, ranks, "float16", form)
+
+    layers, rows = len(stack.layers), 2 * QWEN3_MOE["moe_intermediate_size"] // 2 + QWEN3_MOE["hidden_size"]
+    assert size() - size(quant_method="awq") == 2 * layers * QWEN3_MOE["num_experts"] * rows
+    attention = size(dynamic={"-:.*self_attn.*": {}})
+    assert attention > size()
+    with pytest.raises(InputError, match="'gptq' in this form is not known"):
+        size(dynamic={"+:.*self_attn.*": {"bits": 8}})
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ({**GPTQ, "sym": False}, "does not serve asymmetric gptq weights: its GPTQ weights are symmetric"),
+        ({**GPTQ, "desc_act": True}, "does not serve reordered gptq weights"),
+        ({**GPTQ, "bits": 3}, "does not serve 3-bit gptq weights"),
+        ({**GPTQ, "quant_method": "awq", "bits": 8}, "does not serve 8-bit awq weights"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "does not serve bitsandbytes weights"),
+    ],
+)
+def test_quantised_weights_that_the_engine_refuses_are_refused_by_name(declared: dict[str, Any], reason: str) -> None:
+    model = {"name": "quantised", "config": {**LLAMA, "quantization_config": declared}, "source": "test"}
+    with pytest.raises(InputError, match=reason):
+        deploy(scenario(model))
+
+
+def test_fbgemm_stores_a_scale_per_output_channel_and_a_bound() -> None:
+    declared = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"], "activation_scale_ub": 1200.0}
+    quantisation = from_checkpoint({"quantization_config": declared}, None, ORIGIN)
+    assert quantisation
+    assert quantisation.weight_bytes(64, 32) == 64 * 32 + 4 * 64 + 4
 
 
 def test_an_unknown_model_type_is_refused_with_the_nearest_names() -> None:

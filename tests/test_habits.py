@@ -19,7 +19,7 @@ ORDER = (
     "inputs", "hub", "checkpoint", "prices", "catalog", "vendor_config", "tensors", "mixers", "blocks",
     "architectures", "module_names", "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups",
     "pool", "memory", "deployment", "rank", "fleet", "cost", "derive_cache", "derive", "remarks", "plan",
-    "engine_logs", "validate", "validate_logs", "listing", "calibration", "calibration_run", "calibrate", "render",
+    "engine_logs", "validate", "validate_logs", "calibration", "calibration_run", "calibrate", "listing", "render",
     "schema", "saved", "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""

@@ -1,4 +1,4 @@
-"""Ling and Ling-Coder, the first generation (vLLM, model_executor/models/bailing_moe.py)."""
+"""Ling and Ring of the first two generations (vLLM, model_executor/models/bailing_moe.py)."""
 
 from dataclasses import replace
 
@@ -6,11 +6,25 @@ from planner.architectures import _common as common
 from planner.blocks import Layer, Mlp, Moe, Stack
 from planner.vendor_config import VendorConfig
 
-MODEL_TYPES = ("bailing_moe",)
+MODEL_TYPES = ("bailing_moe", "bailing_moe_v2")
+SECOND = {
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "use_qk_norm": True,
+    "num_experts": 256,
+    "num_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 512,
+    "moe_router_enable_expert_bias": True,
+    "first_k_dense_replace": 1,
+}
+"""Defaults of the second generation's config class, which is published with its checkpoints."""
 
 
 def blocks(config: VendorConfig) -> Stack:
     """Grouped-query attention with one fused projection; the first layers dense, then shared experts and others."""
+    if config.fields["model_type"] == "bailing_moe_v2":
+        config.fields = {**SECOND, **config.fields}
     bias = config.flag("use_bias", default=False)
     qkv = "attention.query_key_value"
     attention = common.full_attention(

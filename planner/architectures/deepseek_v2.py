@@ -6,6 +6,13 @@ from planner.blocks import Stack
 from planner.vendor_config import VendorConfig
 
 MODEL_TYPES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2")
+CLASS_DEFAULTS = {
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
 
 
 def blocks(config: VendorConfig) -> Stack:
@@ -13,6 +20,7 @@ def blocks(config: VendorConfig) -> Stack:
 
     Layers for multi-token prediction (num_nextn_predict_layers) are not loaded.
     """
+    config.fields = {**CLASS_DEFAULTS, **config.fields}
     count, v2 = common.layer_count(config), config.fields.get("model_type") == "deepseek_v2"
     with_experts = latent.sparse_from(config, count, 0 if v2 else 3)
     if config.fields.get("n_routed_experts", 1) is None:

@@ -11,10 +11,11 @@ DEFAULT_POSITIONS = 2048
 
 
 def blocks(config: VendorConfig) -> Stack:
-    """One Mamba layer and one norm, repeated; the inner width is always a multiple of the hidden one."""
+    """One Mamba layer and one norm, repeated; an intermediate_size counts before the multiple of the hidden width."""
+    given = config.has("intermediate_size")
     state = states.mamba1(
         common.hidden_size(config),
-        states.expanded(config, "expand"),
+        config.integer("intermediate_size", most=common.MOST_WIDTH) if given else states.expanded(config, "expand"),
         config.integer("state_size", default=16, most=common.MOST_HEADS),
         states.state_taps(config, "conv_kernel", default=4),
         time_step_rank(config, "time_step_rank"),

@@ -54,7 +54,7 @@ def _kv_heads(config: VendorConfig, attention: VendorConfig) -> int:
 
 
 def _width(config: VendorConfig, ffn: VendorConfig) -> int:
-    """Two thirds of ffn_mult times the hidden size, up to a whole step; intermediate_size where there is no ffn_mult."""
+    """Two thirds of ffn_mult times the hidden size, up to a whole step; else intermediate_size."""
     if not ffn.has("ffn_mult"):
         return ffn.integer("intermediate_size", most=common.MOST_WIDTH)
     width = int(2 * ffn.number("ffn_mult", most=1024) * common.hidden_size(config) / 3)

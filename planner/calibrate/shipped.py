@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import yaml
-
 from planner.calibration import Calibration
 from planner.catalog import bundled
-from planner.documents import NUMBER, NUMBER_TAG, load_mapping, validate
+from planner.documents import load_mapping, to_yaml, validate
 from planner.errors import InputError, nearest
 from planner.origin import Origin
 
@@ -43,21 +41,6 @@ def _read(path: Path) -> Calibration:
     return validate(Calibration, load_mapping(path), Origin(str(path)))
 
 
-class _Dumper(yaml.CSafeDumper):
-    """Quotes text that planner's own reader would take for a number, beside what YAML 1.1 would."""
-
-
-_Dumper.add_implicit_resolver(NUMBER_TAG, NUMBER, list("-+0123456789"))
-
-
 def calibration_yaml(calibration: Calibration) -> str:
     """YAML with a line or two per set of constants or errors."""
-    dumped: str = yaml.dump(
-        calibration.model_dump(mode="json", exclude_defaults=True),
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        width=116,
-        default_flow_style=None,
-    )
-    return dumped
+    return to_yaml(calibration.model_dump(mode="json", exclude_defaults=True), flow_leaves=True)
