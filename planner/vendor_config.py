@@ -24,6 +24,8 @@ class VendorConfig:
         self.nesting = nesting
         """The sections of the model's config that lead here."""
         self.problems: list[str] = []
+        self.absent_sections: list[str] = []
+        """Sections that were asked for and are not there."""
 
     def problem(self, field: str, message: str) -> None:
         """Note what is wrong with a field."""
@@ -99,9 +101,10 @@ class VendorConfig:
         if not isinstance(value, Mapping):
             if value is not None:
                 self.problem(field, f"a mapping is needed, not {shown(value)}")
+            self.absent_sections.append(field)
             value = {}
         nested = VendorConfig(value, self.origin.within(field), (*self.nesting, field))
-        nested.problems = self.problems
+        nested.problems, nested.absent_sections = self.problems, self.absent_sections
         return nested
 
     def refuse_unless(self, condition: bool, field: str, message: str) -> None:

@@ -397,3 +397,11 @@ def test_every_family_says_where_its_shapes_come_from() -> None:
     for module in known_families().values():
         assert module.__doc__
         assert re.search(r"\.py|models/\w", module.__doc__)
+
+
+def test_a_tower_that_the_config_leaves_to_the_class_is_noted() -> None:
+    config = MODELS["meta-llama/Llama-4-Scout-17B-16E-Instruct"]["config"]
+    assert "vision_config" not in config
+    note = "the config has no vision_config: its tower is counted from the class's defaults"
+    assert note in resolve(config, ORIGIN).notes
+    assert note not in resolve(scenario("llama-4-scout-17b-16e").model.config, ORIGIN).notes

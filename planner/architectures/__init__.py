@@ -5,6 +5,7 @@ There is no central table: a new family is one new file with MODEL_TYPES and `bl
 
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,6 +20,8 @@ from planner.vendor_config import VendorConfig
 SECTIONS = ("vision_config", "audio_config", "text_config", "thinker_config", "encoder", "talker_config")
 """Sections by which a config shows towers beside, or around, its text model; a family lists the ones it reads in a
 SECTIONS of its own, and any other is refused."""
+TOWER_SECTIONS = ("vision_config", "audio_config")
+"""Sections without which an engine still builds the tower, from the class's defaults."""
 
 
 def resolve(fields: Mapping[str, Any], origin: Origin) -> Stack:
@@ -37,7 +40,9 @@ def resolve(fields: Mapping[str, Any], origin: Origin) -> Stack:
         config.raise_problems()
         raise
     config.raise_problems()
-    return stack
+    unstated = (name for name in dict.fromkeys(config.absent_sections) if name in TOWER_SECTIONS)
+    notes = (f"the config has no {name}: its tower is counted from the class's defaults" for name in unstated)
+    return replace(stack, notes=(*stack.notes, *notes)) if stack.towers else stack
 
 
 def _family(config: VendorConfig) -> ModuleType:
