@@ -128,8 +128,11 @@ def verdict(old: Report, new: Report) -> str:
     if old.fleet is None or new.fleet is None or old.cost is None or new.cost is None:
         return f"the first does not fit, the last does; {binds}"
     change, devices = new.cost.monthly_usd - old.cost.monthly_usd, new.fleet.devices - old.fleet.devices
-    if change == 0 and devices == 0:
+    billed = new.fleet.billed_devices - old.fleet.billed_devices
+    if change == 0 and devices == 0 and billed == 0:
         return f"the same number of devices and the same cost; {binds}"
     moved = f"{'+' if devices >= 0 else '-'}{counted(abs(devices), 'device')}"
+    if billed != devices:
+        moved += f" ({'+' if billed >= 0 else '-'}{counted(abs(billed), 'device')} billed)"
     share = percent(old.cost.monthly_usd, new.cost.monthly_usd)
     return f"{'+' if change >= 0 else ''}{show_usd(change)} a month ({share}), {moved}; {binds}"

@@ -76,6 +76,13 @@ def test_verdicts(old: str, new: str, verdict: str) -> None:
     assert compare([REPORTS[old], REPORTS[new]]).verdict.startswith(expected)
 
 
+def test_a_verdict_names_devices_that_are_billed_but_not_used() -> None:
+    """4 GPUs of one instance against 5, which take two instances of 4."""
+    price = {"usd_per_hour": 4, "devices": 4, "instance": "four"}
+    old, new = (report("qwen3-0.6b", overrides={"price": price, "spares": {"replicas": spares}}) for spares in (3, 4))
+    assert compare([old, new]).verdict.startswith("+$2,920.00 a month (+100 %), +1 device (+4 devices billed); binds")
+
+
 def test_monthly_lines_come_go_and_move() -> None:
     old, new = with_lines(("support", 100), ("audit", 50)), with_lines(("support", 150), ("traffic", 20))
     moved = lines_that_moved(old, new)
