@@ -8,6 +8,7 @@ from planner.inputs import Scenario
 from planner.memory import RankMemory
 from planner.rank import Rank
 from planner.report import Capacity, Cost, Derivation, Fleet, KvCache, PrefixReuse, Source
+from planner.units import counted
 
 
 def derivations(
@@ -95,7 +96,7 @@ def _fleet(deployment: Deployment, capacity: Capacity, fleet: Fleet) -> Iterator
     text = f"({fleet.active_replicas:,} + {fleet.spare_replicas:,}) replicas x {fleet.devices_per_replica}"
     yield line("fleet.devices", f"{text} = {fleet.devices:,}")
     if fleet.nodes is not None:
-        text = f"{fleet.nodes:,} instances x {scenario.price.devices} = {fleet.billed_devices:,}"
+        text = f"{counted(fleet.nodes, 'instance')} x {scenario.price.devices} = {fleet.billed_devices:,}"
         yield line("fleet.billed_devices", text, "computed", scenario.price.source)
 
 

@@ -129,10 +129,11 @@ def _per_block(pool: Pool) -> str:
 
 def _page(group: Group) -> str:
     """One block of a group's layers, which are alike or, in a group of one type, of several sizes."""
-    spec, layers = group.spec, f"{group.layers} {group.spec.kind.value} layers"
+    spec = group.spec
     if group.page_bytes == group.layers * spec.page_bytes:
-        return f"{layers} x {spec.page_bytes:,} B [{spec.block_tokens} tokens]"
-    return f"{group.page_bytes // spec.block_tokens:,} B [{layers} of several sizes] x {spec.block_tokens} tokens"
+        return f"{group.layers} {spec.kind.value} layers x {spec.page_bytes:,} B [{spec.block_tokens} tokens]"
+    each = group.page_bytes // spec.block_tokens
+    return f"{each:,} B [{group.layers} {spec.kind.value} caches of several sizes] x {spec.block_tokens} tokens"
 
 
 def _token_cell(pool: TokenPool) -> str:

@@ -61,7 +61,7 @@ class Flight:
 def head_bytes(width: int, dtype: str) -> int:
     """Bytes that one head's key (or value) of one token takes.
 
-        w * e, + 4 with a scale per token and head; nvfp4: w/2 + w/16
+        w * e, + 4 with a scale per token and head; int4: ceil(w/2) + 4; nvfp4: ceil(w/2) + ceil(w/16)
 
     width: w, numbers in one head [1]
     dtype: a resolved KV cache dtype [1]

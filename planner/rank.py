@@ -10,7 +10,7 @@ from planner.engine_inputs import StaticReserve
 from planner.memory import RankMemory, Term, activation_bytes, non_torch_bytes
 from planner.pool import BlockPool, PlainPool, Pool, TokenPool
 from planner.sharding import Stage, stages
-from planner.units import gib_to_bytes, scale_up
+from planner.units import counted, gib_to_bytes, scale_up
 from planner.weights import loaded_bytes, rank_bytes
 
 
@@ -148,16 +148,14 @@ def _reserve(deployment: Deployment, free_bytes: int) -> Term:
 
 def _static_reserve(deployment: Deployment, static: StaticReserve) -> Term:
     """SGLang's reserve: metadata, chunked prefill, parallelism and graphs, and a floor on large devices."""
-    chunk, ranks = deployment.max_num_batched_tokens or 0, deployment.ranks
+    chunk, ranks = deployment.max_num_batched_tokens or 0, deployment.ranks.tp * deployment.ranks.pp
     mib = static.base_mib + static.mib_per_chunk_token * chunk + static.graph_mib
-    reserve = gib_to_bytes(mib / 1024 + static.gib_per_8_ranks * ranks.tp * ranks.pp / 8)
+    reserve = gib_to_bytes(mib / 1024 + static.gib_per_8_ranks * ranks / 8)
+    floor = ""
     if deployment.device.bytes > gib_to_bytes(static.least_from_gib):
-        reserve = max(reserve, gib_to_bytes(static.least_gib))
-    floor = (
-        f", at least {static.least_gib} GiB" if deployment.device.bytes > gib_to_bytes(static.least_from_gib) else ""
-    )
+        reserve, floor = max(reserve, gib_to_bytes(static.least_gib)), f", at least {static.least_gib} GiB"
     text = (
         f"{static.base_mib} MiB + {static.mib_per_chunk_token} MiB x {chunk:,} tokens per chunk + "
-        f"{static.graph_mib} MiB graphs + {static.gib_per_8_ranks} GiB x {ranks.tp * ranks.pp} ranks / 8{floor}"
+        f"{static.graph_mib} MiB graphs + {static.gib_per_8_ranks} GiB x {counted(ranks, 'rank')} / 8{floor}"
     )
     return Term("reserve", reserve, "computed", text, deployment.scenario.engine.source)

@@ -7,6 +7,7 @@ from planner.mixers import Attention
 from planner.report import Capacity, Fleet
 from planner.tensors import EXPERT_SPLITS
 from planner.units import GIB, counted
+from planner.weights import checkpoint_dtype
 
 
 def assumptions(deployment: Deployment) -> tuple[str, ...]:
@@ -27,8 +28,18 @@ def assumptions(deployment: Deployment) -> tuple[str, ...]:
         lines.append(f"workload {scenario.workload.name}: {fields}: the profile's assumptions, not from its source")
     if deployment.kv_dtype_reason != "given":
         lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
+    dtype, asked = deployment.dtype, checkpoint_dtype(scenario.model.config)
+    if scenario.engine_options.dtype == "auto" and asked and dtype != asked:
+        lines.append(f"served in {dtype}: {_substitution(deployment, asked)}")
     lines.append("every active request is reserved at the full context: the safe floor of what fits")
     return (*lines, *deployment.stack.notes, *deployment.notes)
+
+
+def _substitution(deployment: Deployment, asked: str) -> str:
+    gpu = deployment.scenario.accelerator
+    if asked == "bfloat16" and gpu.bf16_dense_tflops is None:
+        return f"the checkpoint is in {asked}, which {gpu.name} does not compute in"
+    return f"the checkpoint is in {asked}"
 
 
 def _holding(deployment: Deployment) -> str:
@@ -93,12 +104,12 @@ def _first_clause(text: str) -> str:
 
 def _parallelism_warnings(deployment: Deployment) -> list[str]:
     tp, found = deployment.ranks.tp, []
-    attention = [m for m in mixers_of(deployment.stack.layers) if isinstance(m, Attention)]
-    kv_heads = min((m.kv_heads for m in attention), default=tp)
+    attention = [m for m in mixers_of(deployment.stack.layers) if isinstance(m, Attention) and m.owns_cache]
+    kv_heads = max((m.kv_heads for m in attention), default=tp)
     if tp > kv_heads:
         found.append(
-            f"tp {tp} exceeds the {kv_heads} key/value heads: each rank stores one whole head, so a rank holds no more "
-            f"tokens than at tp {kv_heads}"
+            f"tp {tp} exceeds the {kv_heads} key/value heads: each rank stores one whole head, so a token's keys and "
+            f"values take as many bytes on a rank as at tp {kv_heads}"
         )
     has_experts = any(tensor.split in EXPERT_SPLITS for _, tensor in deployment.stack.tensors())
     if deployment.ranks.dp > 1 and not has_experts:

@@ -27,6 +27,8 @@ def checkpoint_dtype(config: Mapping[str, object]) -> str | None:
 def served_dtype(config: Mapping[str, object], asked: str, *, has_bf16: bool = True) -> str:
     """The dtype an engine serves the model in: as asked, else the checkpoint's, and bfloat16 for float32 ones.
 
+    has_bf16: the device computes in bfloat16; without it auto is float16
+
     source: vLLM 0.33, config/model.py _resolve_auto_dtype
     """
     if asked != "auto":

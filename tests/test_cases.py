@@ -99,6 +99,28 @@ def test_case_6_a_rank_stores_at_least_one_head() -> None:
     assert any("tp 8 exceeds the 4 key/value heads" in warning for warning in pools[1].warnings)
 
 
+def test_more_ranks_than_heads_in_only_some_layers_is_no_warning() -> None:
+    """MiMo-V2-Flash: 4 heads in full layers, 8 in windowed ones, which TP8 still divides."""
+    pools = [
+        report(
+            "mimo-v2-flash",
+            overrides={
+                "parallelism.tp": tp,
+                "engine_options.kv_cache_bytes": 40 * 10**9,
+                "workload.context_tokens": 8192,
+            },
+        )
+        for tp in (4, 8)
+    ]
+    assert pools[1].capacity.requests_per_replica > pools[0].capacity.requests_per_replica
+    assert not any("key/value heads" in warning for warning in pools[1].warnings)
+
+
+def test_a_checkpoint_dtype_that_the_gpu_lacks_is_said() -> None:
+    assumed = report("qwen3-0.6b", "t4").assumptions
+    assert "served in float16: the checkpoint is in bfloat16, which t4 does not compute in" in assumed
+
+
 def test_case_7_pipeline_stages_divide_the_cache() -> None:
     """Llama-3.1-8B on two stages holds 2.26 times the tokens of one: 1,075,312 / 476,016 in vLLM 0.19's logs."""
     one, two = (logs.one("meta-llama/Llama-3.1-8B-Instruct", pp=pp, tp="1", **BF16_8K) for pp in ("1", "2"))
