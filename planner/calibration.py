@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.input_types import Count, CountOrNone, Input
+from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare
 from planner.printable import Name, Printable
 
 Family = Literal["bandwidth", "decode_attention", "prefill_attention", "gemm", "moe", "collective"]
@@ -132,3 +132,16 @@ class Calibration(Input):
         entries = [entry for entry in self.kernels if (entry.family, entry.key) == (family, key)]
         exact = [entry for entry in entries if entry.kernel == kernel]
         return next(iter(exact or [entry for entry in entries if entry.fastest]), None)
+
+
+class SmallKernels(Input):
+    """Constants of the small kernels between the large ones: norms, rotary embedding, activations, sampling."""
+
+    launch_us: Positive
+    """Of each [us]."""
+    memory_efficiency: PositiveShare
+    """Share of the datasheet's memory bandwidth at which their bytes move."""
+    host_launch_us: Positive
+    """What the host takes to launch one kernel of any kind outside a captured graph [us]."""
+    source: Printable
+    as_of: date

@@ -1,13 +1,28 @@
 """`planner validate ...`: planner held against figures of others."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner import catalog, documents, saved
-from planner.console import DONE, NOT_FEASIBLE, Format, FormatOption, emit_rows, hub_cache, progress
+from planner.console import (
+    DONE,
+    NOT_FEASIBLE,
+    ForceOption,
+    Format,
+    FormatOption,
+    emit,
+    emit_rows,
+    hub_cache,
+    progress,
+)
+from planner.printable import escaped
+
+if TYPE_CHECKING:
+    from planner.serving_rows import ServingRow
 
 validate_app = typer.Typer(help="Hold planner against an engine's own figures.", no_args_is_help=True)
 
@@ -86,3 +101,79 @@ def validate_kernels(
     scores = score.score_tables(tables, calibration)
     emit_rows(score.fields(scores), score.lines(scores), output_format)
     raise typer.Exit(NOT_FEASIBLE if scores.exceeded or not scores.keys else DONE)
+
+
+LATENCY = {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms"}
+THROUGHPUT = {"tokens_per_s": "output_tokens_per_s"}
+ConfigsOption = Annotated[
+    Path | None,
+    typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME; default: shipped models."),
+]
+PredictionsOption = Annotated[
+    Path | None, typer.Option("--predictions", help="Write every predicted row to a CSV, whole or not at all.")
+]
+CalibratedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrated-on", help="Price every row with this GPU's constants, on the row's own GPU's datasheet peaks."
+    ),
+]
+
+
+@validate_app.command(
+    "serving", epilog="\b\nExample: planner validate serving rows.csv --configs model_configs_dir --predictions out.csv"
+)
+def validate_serving(
+    rows: Annotated[Path, typer.Argument(help="Measured rows, CSV or CSV.gz.")],
+    configs: ConfigsOption = None,
+    predictions: PredictionsOption = None,
+    force: ForceOption = False,
+    calibrated_on: CalibratedOption = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """TTFT and TPOT against measured rows, replayed as their benchmark ran them, beside a peer's own errors."""
+    from planner import serving_rows
+
+    read = serving_rows.read_latency(documents.read_text(rows, saved.MAX_ORACLE_BYTES), str(rows))
+    _score(read, LATENCY, configs, predictions, calibrated_on, output_format, force=force)
+
+
+@validate_app.command(
+    "throughput", epilog="\b\nExample: planner validate throughput rows.csv --configs model_configs_dir"
+)
+def validate_throughput(
+    rows: Annotated[Path, typer.Argument(help="Measured rows, CSV or CSV.gz.")],
+    configs: ConfigsOption = None,
+    predictions: PredictionsOption = None,
+    force: ForceOption = False,
+    calibrated_on: CalibratedOption = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """Output tokens per second of saturated deployments against measured rows, beside a peer's own errors."""
+    from planner import serving_rows
+
+    read = serving_rows.read_throughput(documents.read_text(rows, saved.MAX_ORACLE_BYTES), str(rows))
+    _score(read, THROUGHPUT, configs, predictions, calibrated_on, output_format, force=force)
+
+
+def _score(
+    rows: "list[ServingRow]",
+    columns: dict[str, str],
+    configs: Path | None,
+    predictions: Path | None,
+    calibrated_on: str | None,
+    output_format: Format,
+    *,
+    force: bool,
+) -> None:
+    from planner import validate_serving as score
+
+    with progress() as bar:
+        task = bar.add_task("rows")
+        found = score.score_serving(rows, configs, calibrated_on, lambda i, n: bar.update(task, completed=i, total=n))
+    for reason in found.refused.values():
+        sys.stderr.write(f"planner: {escaped(reason)}\n")
+    if predictions is not None:
+        emit(score.predictions_csv(rows, found, columns), predictions, force=force)
+    emit_rows(score.fields(found), score.lines(found), output_format)
+    raise typer.Exit(DONE if found.predictions else NOT_FEASIBLE)

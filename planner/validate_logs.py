@@ -84,7 +84,7 @@ def _overrides(row: LogRow, configs: Path | None, gpu: str | None) -> dict[str, 
     device = row.gpu or gpu
     if device is None:
         raise InputError("the log does not name the device: give --gpu")
-    engine = row.engine if row.engine in names("engine") else _nearest_engine(row.engine)
+    engine = row.engine if row.engine in names("engine") else nearest_engine(row.engine)
     overrides: dict[str, object] = {
         "model": _model_ref(row.model, configs),
         "accelerator": device,
@@ -105,7 +105,7 @@ def _overrides(row: LogRow, configs: Path | None, gpu: str | None) -> dict[str, 
     return overrides
 
 
-def _nearest_engine(engine: str | None) -> str:
+def nearest_engine(engine: str | None) -> str:
     """The newest shipped version of the engine that is not newer than the log's, else the oldest."""
     shipped = [name for name in names("engine") if name.startswith("vllm-")]
     older = [name for name in shipped if engine and _version(name) <= _version(engine)]

@@ -18,9 +18,10 @@ ORDER = (
     "units", "errors", "printable", "origin", "report", "output", "documents", "input_types", "engine_inputs",
     "inputs", "hub", "checkpoint", "prices", "catalog", "vendor_config", "tensors", "mixers", "blocks",
     "architectures", "module_names", "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups",
-    "pool", "memory", "deployment", "rank", "fleet", "cost", "derive_cache", "derive", "remarks", "plan",
-    "engine_logs", "validate", "validate_logs", "calibration", "calibration_run", "calibrate", "listing", "render",
-    "schema", "saved", "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
+    "pool", "memory", "deployment", "rank", "calibration", "calibration_run", "calibrate", "kernel_times", "rank_work",
+    "roofline", "serving", "fleet", "cost", "derive_cache", "derive", "remarks", "plan", "engine_logs", "validate",
+    "validate_logs", "serving_rows", "row_models", "validate_serving", "listing", "render", "schema", "saved",
+    "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -30,10 +31,22 @@ ONLY = {
 """Modules that import nothing else of planner."""
 CLI = ("cli", "cli_validate", "cli_calibrate", "console")
 """Where arguments are read and results printed."""
-CATALOG_USERS = {*CLI, "validate", "validate_logs", "listing", "calibrate"}
+CATALOG_USERS = {*CLI, "validate", "validate_logs", "row_models", "validate_serving", "listing", "calibrate"}
 """A plan starts from a resolved scenario: only what makes scenarios itself imports the catalog."""
 OPENS_FILES = {"catalog", "documents", "checkpoint", "hub", "origin", "output", "calibrate"}
-FORMULA_FILES = ("kv_cache", "cache_specs", "mixers", "pool", "memory", "fleet", "cost", "plan")
+FORMULA_FILES = (
+    "kv_cache",
+    "cache_specs",
+    "mixers",
+    "pool",
+    "memory",
+    "fleet",
+    "cost",
+    "plan",
+    "roofline",
+    "serving",
+    "kernel_times",
+)
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = ("torch", "pynvml", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")
 

@@ -106,14 +106,14 @@ def collective_seconds(message_bytes: Any, constants: CollectiveConstants) -> An
 
 
 def decode_work(
-    query_heads: int, kv_heads: int, head_dim: int, batch: int, kv_tokens: float, element_bytes: float
+    query_heads: int, kv_heads: int, head_dim: float, batch: int, kv_tokens: float, element_bytes: float
 ) -> Work:
     """Attention of one new token per request.
 
         b = 2 B L h_kv d e + 4 B h d;  f = 4 B L h d;  n_s = L;  n_i = B h_kv
 
     query_heads, kv_heads: h and h_kv, of one GPU [1]
-    head_dim: d [1]
+    head_dim: d, the mean of key's and value's where they differ [1]
     batch: B, requests [1]
     kv_tokens: L, cached tokens of each [tokens]
     element_bytes: e, of one cached number [B]
@@ -128,14 +128,14 @@ def decode_work(
 
 
 def prefill_work(
-    query_heads: int, kv_heads: int, head_dim: int, batch: int, seq: float, element_bytes: float, prior_tokens: float
+    query_heads: int, kv_heads: int, head_dim: float, batch: int, seq: float, element_bytes: float, prior_tokens: float
 ) -> Work:
     """Causal attention of new tokens.
 
         b = B d (2 h_kv e (S + P) + 4 h S);  f = 4 B h d (S P + S (S + 1) / 2);  n_s = S + P
 
     query_heads, kv_heads: h and h_kv, of one GPU [1]
-    head_dim: d [1]
+    head_dim: d, the mean of key's and value's where they differ [1]
     batch: B, requests [1]
     seq: S, new tokens of each [tokens]
     element_bytes: e, of one cached number [B]

@@ -1,14 +1,21 @@
 """The calibrations that ship with planner: their names, loading one, writing one."""
 
+from functools import cache
 from pathlib import Path
 
-from planner.calibration import Calibration
+from planner.calibration import Calibration, SmallKernels
 from planner.catalog import bundled
 from planner.documents import load_mapping, to_yaml, validate
 from planner.errors import InputError, nearest
+from planner.inputs import Accelerator
 from planner.origin import Origin
 
 FOLDER = "profiles/calibrations"
+SMALL_KERNELS = "profiles/kernels/small.yaml"
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "generic": "vllm"}
+"""Kind of an engine profile -> how calibrations name the engine."""
+STANDS_IN = {"8": "a100-sxm-80gb", "9": "h100-sxm", "10": "b200-sxm", "12": "rtx-pro-6000-server"}
+"""Major compute capability -> the measured GPU whose constants stand in for one that nobody measured."""
 
 
 def calibration_names() -> list[str]:
@@ -26,6 +33,7 @@ def load_calibration(ref: str) -> Calibration:
     return shipped_calibration(ref)
 
 
+@cache
 def shipped_calibration(name: str) -> Calibration:
     """A calibration by shipped name only, as tables that strangers wrote may name it.
 
@@ -35,6 +43,33 @@ def shipped_calibration(name: str) -> Calibration:
     if name not in known:
         raise InputError(f"calibration {name!r} is not shipped{nearest(name, known)}")
     return _read(bundled() / FOLDER / f"{name}.yaml")
+
+
+def calibrations_for(gpu: Accelerator, kind: str, measured_on: str | None = None) -> tuple[Calibration, ...]:
+    """Calibrations that price an engine's kernels on a GPU, by preference.
+
+    Its own first; then those that it borrows from; then other engines' on the same GPU.
+
+    kind: of the engine profile
+    measured_on: the GPU whose constants are used; None: this one, or where nobody measured it one alike
+    raises: InputError where nobody measured the GPU that is asked for
+    """
+    known, engine = calibration_names(), ENGINES[kind]
+    capability = (gpu.compute_capability or "9.0").split(".")[0]
+    base = measured_on or gpu.name
+    if measured_on is None and f"{base}-{engine}" not in known:
+        base = STANDS_IN.get(capability, "h100-sxm")
+    own = shipped_calibration(f"{base}-{engine}")
+    lenders = [borrowed.calibration for borrowed in own.borrowed]
+    others = [f"{base}-{other}" for other in ("sglang", "trtllm", "vllm")]
+    names = [name for name in dict.fromkeys((*lenders, *others)) if name in known and name != own.name]
+    return (own, *(shipped_calibration(name) for name in names))
+
+
+def small_kernels() -> SmallKernels:
+    """The constants of small kernels."""
+    path = bundled() / SMALL_KERNELS
+    return validate(SmallKernels, load_mapping(path), Origin(str(path)))
 
 
 def _read(path: Path) -> Calibration:

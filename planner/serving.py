@@ -1,0 +1,256 @@
+"""From steps to serving: TPOT, TTFT, throughput and concurrency of one replica under continuous batching."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from planner.kernel_times import KernelTimes, Terms
+from planner.rank_work import RankWork
+from planner.roofline import Prompt, Step, chunks, step_terms
+
+BURST_SHARE = 0.1
+"""Of a published closed-loop benchmark's requests, those sent at the start: it sends ten times the concurrency."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica, as far as its speed goes."""
+
+    work: RankWork
+    times: KernelTimes
+    mixes: bool
+    """Prompts share their step with decodes (vLLM, TensorRT-LLM); False: decodes wait (SGLang)."""
+    chunk_tokens: int | None
+    """Most tokens in a step; None: no bound."""
+    steps_in_flight: int = 1
+    """Steps that are scheduled before the first of them ends: 2 where scheduling overlaps the device's work."""
+    pipeline_share: float = 1.0
+    """What the fullest pipeline stage takes of a step [1]."""
+
+    @property
+    def groups(self) -> int:
+        """Sets of requests that are decoded apart: data-parallel ranks, and pipeline stages each with a batch."""
+        return self.work.ranks.dp * self.work.ranks.pp
+
+
+@dataclass(frozen=True, slots=True)
+class Tpot:
+    """Time per output token at a steady batch."""
+
+    decode: Terms
+    """The step of the decodes alone."""
+    prefill: Terms
+    """What prompts of other requests add to it, on average."""
+
+    @property
+    def seconds(self) -> float:
+        """TPOT [s]."""
+        return self.decode.seconds + self.prefill.seconds
+
+
+def step_of(replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = ()) -> Terms:
+    """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages."""
+    decodes = ceil(batch / replica.groups) if batch else 0
+    return step_terms(replica.work, replica.times, Step(decodes, kv_tokens, prompts))
+
+
+def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1) -> Terms:
+    """Prompts of one length on an idle replica: chunk after chunk.
+
+    tokens: new tokens of each prompt
+    prior: its tokens that are cached already
+    count: prompts that share the steps, where several fit in one
+    """
+    return _with_prompts(replica, 0, 0.0, tokens, prior, count)
+
+
+def _with_prompts(replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int) -> Terms:
+    total = Terms()
+    for prompts in _steps(replica, batch, tokens, prior, count):
+        total += step_of(replica, batch, kv, prompts)
+    return total
+
+
+def _steps(replica: Replica, batch: int, tokens: int, prior: int, count: int) -> Iterator[tuple[Prompt, ...]]:
+    """The prompts of each step: as many whole ones as fit, or one in chunks."""
+    room = None if replica.chunk_tokens is None else max(1, replica.chunk_tokens - ceil(batch / replica.groups))
+    if room is None or tokens <= room:
+        most = count if room is None else max(1, room // tokens)
+        for start in range(0, count, most):
+            yield (Prompt(tokens, prior, min(most, count - start)),)
+        return
+    for _ in range(count):
+        for chunk in chunks(tokens, room, prior):
+            yield (chunk,)
+
+
+def tpot(
+    replica: Replica, batch: int, input_tokens: int, output_tokens: int, prior: int = 0, *, in_waves: bool = False
+) -> Tpot:
+    """Time per output token while every finished request is replaced by a new one.
+
+        t = t_decode(B, S + n / 2) + (B / n) x cost of one prompt
+        cost: t_prefill(S) where decodes wait; step(B + prompts) - step(B), per prompt, where they share the step
+
+    replica: what runs [1]
+    batch: B, requests that decode [1]
+    input_tokens: S, of one prompt, cached ones included [token]
+    output_tokens: n, of one request [token]
+    prior: of the prompt's tokens, those that a shared prefix left in the cache [token]
+    in_waves: requests of equal lengths, of which a client sends the next when one ends: where decodes wait, all then
+        end together, so that each waits, once it decodes, for half of the others' prompts [1]
+    returns: both parts [s]
+    assumes: steady state; of several prompts due in one step, all join it. SGLang runs prompts before decodes, so a
+        wave of equal requests stays together: all decode after the last prompt, and end at once
+    source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
+    """
+    kv = input_tokens + output_tokens / 2
+    decode = step_of(replica, batch, kv)
+    due = batch / output_tokens / replica.groups
+    count = max(1, ceil(due))
+    new = max(1, input_tokens - prior)
+    if not replica.mixes:
+        prompts = prefill_terms(replica, new, prior, count)
+        due = due * (batch - 1) / (2 * batch) if in_waves else due
+    else:
+        steps = sum(1 for _ in _steps(replica, batch, new, prior, count))
+        prompts = _with_prompts(replica, batch, kv, new, prior, count) + decode.times(-steps)
+    return Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
+
+
+def saturated_tokens_per_s(replica: Replica, batch: int, input_tokens: int, output_tokens: int) -> float:
+    """Output tokens per second of a replica whose batch never runs dry.
+
+        1 / (t_decode(B, S + n / 2) / B + t_prefill(S) / n)
+
+    replica: what runs [1]
+    batch: B, what memory and max_num_seqs allow [1]
+    input_tokens: S, of one request [token]
+    output_tokens: n, of one request [token]
+    returns: rate [token/s]
+    assumes: prompts that are due in one step share it; B over TPOT would count a prompt's cost as the decodes see it
+    source: continuous batching (Yu et al. 2022, Orca)
+    """
+    decode = step_of(replica, batch, input_tokens + output_tokens / 2).seconds
+    count = max(1, ceil(batch / output_tokens / replica.groups))
+    prompt = prefill_terms(replica, input_tokens, count=count).seconds / count
+    per_group = prompt * replica.pipeline_share / replica.work.ranks.dp
+    return 1 / (decode / batch + per_group / output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """Time to first token, part by part [s]."""
+
+    queue_s: float
+    """The steps that are under way, and other prompts before this one."""
+    prefill_s: float
+    step_s: float
+    """The decodes that share the prompt's last step."""
+
+    @property
+    def seconds(self) -> float:
+        """TTFT [s]."""
+        return self.queue_s + self.prefill_s + self.step_s
+
+
+def first_token(replica: Replica, batch: int, input_tokens: int, output_tokens: int, prior: int = 0) -> FirstToken:
+    """Time to first token of a request that finds a slot and B requests decoding.
+
+        (k - 1/2) t + min(rho m / (2 (1 - rho)), m (B - 1) / 2) + t_prefill + t
+
+    replica: k, its steps in flight [1]
+    batch: B, requests that decode [1]
+    input_tokens, output_tokens: of one request [token]
+    prior: of the prompt's tokens, those in the cache already [token]
+    returns: the parts [s]
+    assumes: t the decodes' step, m the prefill, rho its share of the time; it arrives anywhere within a step
+    source: Pollaczek-Khinchine mean wait with equal service times (Kleinrock 1975, Queueing Systems 1)
+    """
+    each = tpot(replica, batch, input_tokens, output_tokens, prior)
+    step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior).seconds
+    rho = min(0.95, each.prefill.seconds / each.seconds)
+    behind = min(rho * prefill / (2 * (1 - rho)), prefill * (batch - 1) / 2)
+    return FirstToken((replica.steps_in_flight - 0.5) * step + behind, prefill, step)
+
+
+def benchmark_ttft(
+    replica: Replica, concurrency: int, slots: int, input_tokens: int, output_tokens: int, *, in_waves: bool = False
+) -> float:
+    """Mean time to first token of a closed-loop benchmark that sends all prompts at once, its concurrency capped.
+
+        (1 - s) TTFT(B) + s g (G + 1) / 2 + (C / B - 1) T
+
+    replica: what runs [1]
+    concurrency: C, requests that the client keeps open [1]
+    slots: requests that the engine can run at once; B is the lesser of both [1]
+    input_tokens, output_tokens: of one request [token]
+    in_waves: lengths are equal, as in tpot: where decodes wait, every request then belongs to a burst [1]
+    returns: time [s]
+    assumes: s = 0.1, ten prompts per open request; the burst's prompts are taken in G groups that fill a step, g each;
+        a request that finds no slot waits its share of one request's time T
+    source: InferenceX's serving benchmark (vLLM's benchmark_serving.py with request_rate inf)
+    """
+    batch = min(concurrency, slots)
+    each = tpot(replica, batch, input_tokens, output_tokens, in_waves=in_waves).seconds
+    first = first_token(replica, batch, input_tokens, output_tokens).seconds
+    local = max(1, ceil(batch / replica.work.ranks.dp))
+    together = max(1, min(local, (replica.chunk_tokens or input_tokens) // input_tokens))
+    group = prefill_terms(replica, input_tokens, count=together).seconds
+    burst = group * (local / together + 1) / 2
+    waiting = max(0.0, concurrency / slots - 1) * (first + output_tokens * each)
+    share = 1.0 if in_waves and not replica.mixes else BURST_SHARE
+    return (1 - share) * first + share * burst + waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A replica under a steady stream of arrivals."""
+
+    concurrency: float
+    """Requests in the replica on average."""
+    slots: int
+    """Requests that it can run at once."""
+    tpot_s: float
+    first: FirstToken
+    saturated: bool
+    """Arrivals exceed what it can do: figures are those at its limit, and the queue grows without end."""
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the slots in use [1]."""
+        return self.concurrency / self.slots
+
+
+def under_load(
+    replica: Replica, rate_per_s: float, slots: int, input_tokens: int, output_tokens: int, prior: int = 0
+) -> Load:
+    """The concurrency at which a replica serves an arrival rate: its fixed point, by bisection.
+
+        L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L <= slots
+
+    replica: what runs [1]
+    rate_per_s: arrivals [1/s]
+    slots: min(max_num_seqs, requests that memory holds) [1]
+    input_tokens, output_tokens: n; of one request [token]
+    prior: of the prompt's tokens, those that a shared prefix left in the cache [token]
+    returns: load, with times in [s]
+    assumes: a batch of ceil(L), the least at which what arrives is no more than what is held
+    source: Little 1961, doi:10.1287/opre.9.3.383
+    """
+
+    def held(batch: int) -> float:
+        """Requests that the rate keeps in a replica whose steps are those of this batch."""
+        each = tpot(replica, batch, input_tokens, output_tokens, prior).seconds
+        first = first_token(replica, batch, input_tokens, output_tokens, prior).seconds
+        return rate_per_s * (first + (output_tokens - 1) * each)
+
+    low, high = 1, max(1, slots)
+    saturated = held(high) > high
+    while low < high and not saturated:
+        middle = (low + high) // 2
+        low, high = (low, middle) if held(middle) <= middle else (middle + 1, high)
+    each = tpot(replica, high, input_tokens, output_tokens, prior).seconds
+    first = first_token(replica, high, input_tokens, output_tokens, prior)
+    concurrency = float(slots) if saturated else min(float(slots), held(high))
+    return Load(concurrency, slots, each, first, saturated)

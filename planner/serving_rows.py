@@ -1,0 +1,205 @@
+"""Rows of measured serving: TTFT and TPOT of a benchmark, or saturated throughput; CSV that strangers wrote."""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+
+from planner.errors import InputError
+from planner.printable import shown
+
+MAX_ROWS = 100_000
+MAX_TEXT = 300
+MOST_TOKENS, MOST_REQUESTS, MOST_RANKS = 2**24, 2**20, 4096
+LATENCY_COLUMNS = ("id", "backend", "model_path", "system", "isl", "osl", "tp_size")
+THROUGHPUT_COLUMNS = ("model", "gpu", "tp", "isl", "osl")
+BACKENDS = ("vllm", "sglang", "trtllm")
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRow:
+    """One run of a benchmark: what ran, how it was loaded, and what was measured."""
+
+    line: int
+    id: str
+    source: str
+    backend: str
+    version: str
+    model: str
+    gpu: str
+    precision: str
+    """Of the weights: the engine's mode where the row has it, else the row's precision; empty: the checkpoint's own."""
+    aggregated: bool
+    isl: int
+    osl: int
+    range_ratio: float
+    """Lengths are drawn between this share of the nominal ones and all of it."""
+    concurrency: int
+    """Of one replica."""
+    tp: int
+    pp: int
+    dp: int
+    moe_ep: int
+    replicas: int
+    measured: Mapping[str, float]
+    """ttft_ms, tpot_ms or tokens_per_s, as far as the file has them."""
+    peer: Mapping[str, float]
+    """The same as another planner predicted them."""
+
+    @property
+    def saturated(self) -> bool:
+        """All requests are sent at once, and throughput is what counts."""
+        return self.concurrency == MOST_REQUESTS
+
+    @property
+    def mean_isl(self) -> int:
+        """Mean input length [token]."""
+        return max(1, round(self.isl * (1 + self.range_ratio) / 2))
+
+    @property
+    def mean_osl(self) -> int:
+        """Mean output length [token]."""
+        return max(1, round(self.osl * (1 + self.range_ratio) / 2))
+
+
+def read_latency(text: str, file: str) -> list[ServingRow]:
+    """Rows with TTFT and TPOT.
+
+    raises: InputError with file and line of a row that cannot be read, or where there is none
+    """
+    return _read(text, file, LATENCY_COLUMNS, latency=True)
+
+
+def read_throughput(text: str, file: str) -> list[ServingRow]:
+    """Rows with output tokens per second of a saturated deployment.
+
+    raises: InputError with file and line of a row that cannot be read, or where there is none
+    """
+    return _read(text, file, THROUGHPUT_COLUMNS, latency=False)
+
+
+def _read(text: str, file: str, columns: tuple[str, ...], *, latency: bool) -> list[ServingRow]:
+    rows = list(islice(_rows(text, file, columns, latency=latency), MAX_ROWS + 1))
+    if len(rows) > MAX_ROWS:
+        raise InputError(f"{file}: more than {MAX_ROWS:,} rows")
+    if not rows:
+        raise InputError(f"{file}: holds no rows; a CSV with {', '.join(columns)} is needed")
+    return rows
+
+
+def _rows(text: str, file: str, columns: tuple[str, ...], *, latency: bool) -> Iterator[ServingRow]:
+    reader = csv.DictReader(text.splitlines(), restval="", restkey="", strict=True)
+    try:
+        header = [name for name in reader.fieldnames or () if name]
+        missing = [name for name in columns if name not in header]
+        if missing:
+            raise InputError(f"{file}:1: columns missing: {', '.join(missing)}")
+        if len(set(header)) < len(header):
+            raise InputError(f"{file}:1: a column is named twice")
+        for fields in reader:
+            cells = _Cells(fields, f"{file}:{reader.line_num}")
+            yield _latency_row(cells, reader.line_num) if latency else _throughput_row(cells, reader.line_num)
+    except csv.Error as error:
+        raise InputError(f"{file}:{max(1, reader.reader.line_num)}: is not CSV: {error}") from error
+
+
+class _Cells:
+    """The cells of one line, each checked as it is read."""
+
+    def __init__(self, fields: dict[str, str], place: str) -> None:
+        self._fields, self._place = fields, place
+        if fields.get(""):
+            raise InputError(f"{place}: has more cells than the header")
+
+    def text(self, column: str, *, needed: bool = False) -> str:
+        value = (self._fields.get(column) or "").strip()
+        if needed and not value:
+            raise InputError(f"{self._place}: {column}: missing, and needed")
+        if len(value) > MAX_TEXT:
+            raise InputError(f"{self._place}: {column}: longer than {MAX_TEXT} characters")
+        return value
+
+    def number(self, column: str, least: float = 0.0, most: float = 1e12) -> Decimal | None:
+        """None where the cell is empty or there is no such column."""
+        value = self.text(column)
+        if not value:
+            return None
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            raise InputError(f"{self._place}: {column}: a number is needed, not {shown(value)}") from None
+        if not number.is_finite() or not least <= number <= most:
+            raise InputError(f"{self._place}: {column}: {shown(value)} is out of range")
+        return number
+
+    def whole(self, column: str, most: int, *, least: int = 1, default: int | None = None) -> int:
+        """A whole number; the default where the cell is empty or 0."""
+        number = self.number(column, 0 if default is not None else least, most)
+        if not number:
+            if default is None:
+                raise InputError(f"{self._place}: {column}: missing, and needed")
+            return default
+        if number != int(number):
+            raise InputError(f"{self._place}: {column}: a whole number is needed, not {shown(str(number))}")
+        return int(number)
+
+    def figures(self, names: Mapping[str, str]) -> dict[str, float]:
+        """Those that are given and above 0."""
+        found = {name: self.number(column) for name, column in names.items()}
+        return {name: float(value) for name, value in found.items() if value}
+
+
+def _latency_row(cells: _Cells, line: int) -> ServingRow:
+    dp = cells.whole("attention_dp_size", MOST_RANKS, default=1)
+    concurrency = cells.whole("concurrency", MOST_REQUESTS - 1, default=1)
+    ratio = cells.number("range_ratio", 0, 1)
+    return ServingRow(
+        line=line,
+        id=cells.text("id", needed=True),
+        source=cells.text("src"),
+        backend=cells.text("backend", needed=True).lower(),
+        version=cells.text("backend_version"),
+        model=cells.text("model_path", needed=True),
+        gpu=cells.text("system", needed=True),
+        precision=(cells.text("gemm_quant_mode") or cells.text("precision")).lower(),
+        aggregated=cells.text("mode").lower() in ("", "agg", "aggregated"),
+        isl=cells.whole("isl", MOST_TOKENS),
+        osl=cells.whole("osl", MOST_TOKENS),
+        range_ratio=1.0 if ratio is None else float(ratio),
+        concurrency=cells.whole("batch_size", MOST_REQUESTS - 1, default=concurrency),
+        tp=cells.whole("tp_size", MOST_RANKS),
+        pp=cells.whole("pp_size", MOST_RANKS, default=1),
+        dp=dp,
+        moe_ep=cells.whole("moe_ep_size", MOST_RANKS, default=1),
+        replicas=1,
+        measured=cells.figures({"ttft_ms": "silicon_ttft_ms", "tpot_ms": "silicon_tpot_ms"}),
+        peer=cells.figures({"ttft_ms": "aic_ttft_ms", "tpot_ms": "aic_tpot_ms"}),
+    )
+
+
+def _throughput_row(cells: _Cells, line: int) -> ServingRow:
+    tp, pp = cells.whole("tp", MOST_RANKS), cells.whole("pp", MOST_RANKS, default=1)
+    devices = cells.whole("n_gpus", 2**20, default=tp * pp)
+    return ServingRow(
+        line=line,
+        id=cells.text("id") or f"line-{line}",
+        source=cells.text("src"),
+        backend=(cells.text("backend") or "trtllm").lower(),
+        version=cells.text("version") or cells.text("backend_version"),
+        model=cells.text("model", needed=True),
+        gpu=cells.text("gpu", needed=True),
+        precision=cells.text("precision").lower(),
+        aggregated=True,
+        isl=cells.whole("isl", MOST_TOKENS),
+        osl=cells.whole("osl", MOST_TOKENS),
+        range_ratio=1.0,
+        concurrency=MOST_REQUESTS,
+        tp=tp,
+        pp=pp,
+        dp=1,
+        moe_ep=cells.whole("ep", MOST_RANKS, default=1),
+        replicas=max(1, devices // (tp * pp)),
+        measured=cells.figures({"tokens_per_s": "measured_output_tokens_per_s"}),
+        peer=cells.figures({"tokens_per_s": "aic_output_tokens_per_s"}),
+    )

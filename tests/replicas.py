@@ -1,0 +1,31 @@
+"""Replicas for tests: what one rank of a model computes, priced by shipped constants."""
+
+from functools import cache
+
+from planner.calibrate.shipped import calibrations_for, small_kernels
+from planner.deployment import deploy
+from planner.kernel_times import KernelTimes
+from planner.rank_work import RankWork, rank_work
+from planner.serving import Replica
+from planner.validate_serving import arithmetic_of
+from tests.scenarios import scenario
+
+
+@cache
+def times(gpu: str = "h100-sxm", kind: str = "vllm") -> KernelTimes:
+    accelerator = scenario("llama-3.1-8b", gpu).accelerator
+    return KernelTimes(accelerator, calibrations_for(accelerator, kind), small_kernels())
+
+
+@cache
+def work(
+    model: str, tp: int = 1, pp: int = 1, dp: int = 1, ep: int = 1, gpu: str = "h100-sxm", kv: str = "auto"
+) -> RankWork:
+    overrides = {f"parallelism.{name}": degree for name, degree in (("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep))}
+    found = deploy(scenario(model, gpu, {**overrides, "kv_cache.dtype": kv}))
+    arithmetic = arithmetic_of(found.scenario.accelerator)
+    return rank_work(found.stack, found.ranks, found.quantisation, found.rules, arithmetic=arithmetic)
+
+
+def replica(model: str = "llama-3.1-8b", *, mixes: bool = True, chunk: int | None = 8192, **degrees: int) -> Replica:
+    return Replica(work(model, **degrees), times(), mixes, chunk)

@@ -1,0 +1,112 @@
+"""TPOT, TTFT, throughput and concurrency: laws, and figures that follow from the steps."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.serving import (
+    benchmark_ttft,
+    first_token,
+    prefill_terms,
+    saturated_tokens_per_s,
+    step_of,
+    tpot,
+    under_load,
+)
+from tests.replicas import replica
+
+
+def test_interference_is_the_prompts_share_of_the_steps() -> None:
+    waits = replica(mixes=False)
+    found = tpot(waits, 16, 2048, 256)
+    assert found.decode.seconds == pytest.approx(step_of(waits, 16, 2048 + 128).seconds)
+    assert found.prefill.seconds == pytest.approx(16 / 256 * prefill_terms(waits, 2048).seconds)
+
+
+def test_a_shared_step_costs_less_than_one_of_its_own() -> None:
+    for model in ("llama-3.1-8b", "qwen3-30b-a3b"):
+        shared, apart = (tpot(replica(model, mixes=mixes), 64, 256, 256) for mixes in (True, False))
+        assert 0 < shared.prefill.seconds < apart.prefill.seconds
+        assert shared.decode == apart.decode
+
+
+def test_requests_of_equal_length_wait_for_half_of_the_others_where_decodes_wait() -> None:
+    waits = replica(mixes=False)
+    steady, waves = tpot(waits, 16, 2048, 256), tpot(waits, 16, 2048, 256, in_waves=True)
+    assert waves.prefill.seconds == pytest.approx(steady.prefill.seconds * 15 / 32)
+    mixing = replica()
+    assert tpot(mixing, 16, 2048, 256, in_waves=True) == tpot(mixing, 16, 2048, 256)
+
+
+def test_more_load_is_never_faster() -> None:
+    mixing = replica()
+    by_batch = [tpot(mixing, batch, 1024, 512).seconds for batch in (1, 8, 64, 256)]
+    by_prompt = [tpot(mixing, 32, tokens, 512).seconds for tokens in (128, 1024, 8192, 32768)]
+    first = [first_token(mixing, batch, 1024, 512).seconds for batch in (1, 8, 64, 256)]
+    assert by_batch == sorted(by_batch)
+    assert by_prompt == sorted(by_prompt)
+    assert first == sorted(first)
+
+
+def test_a_cached_prefix_shortens_prefill_and_nothing_else() -> None:
+    cold, warm = (tpot(replica(), 32, 4096, 256, prior) for prior in (0, 3072))
+    assert warm.decode == cold.decode
+    assert warm.prefill.seconds < cold.prefill.seconds / 2
+    assert first_token(replica(), 32, 4096, 256, 3072).prefill_s < first_token(replica(), 32, 4096, 256).prefill_s / 2
+
+
+def test_a_prompt_over_the_chunk_is_cut() -> None:
+    whole, cut = (prefill_terms(replica(chunk=chunk), 16384) for chunk in (None, 2048))
+    assert whole.seconds < cut.seconds < 1.5 * whole.seconds
+
+
+def test_saturated_throughput_by_hand() -> None:
+    mixing = replica()
+    decode = step_of(mixing, 128, 1024 + 256).seconds
+    prompt = prefill_terms(mixing, 1024).seconds
+    rate = saturated_tokens_per_s(mixing, 128, 1024, 512)
+    assert rate == pytest.approx(1 / (decode / 128 + prompt / 512))
+    assert rate > saturated_tokens_per_s(mixing, 32, 1024, 512)
+
+
+def test_first_token_is_queue_prefill_and_step() -> None:
+    found = first_token(replica(), 1, 1024, 512)
+    step, prefill = step_of(replica(), 1, 1024 + 256).seconds, prefill_terms(replica(), 1024).seconds
+    assert (found.queue_s, found.prefill_s, found.step_s) == pytest.approx((step / 2, prefill, step))
+    overlapped = first_token(replace(replica(), steps_in_flight=2), 1, 1024, 512)
+    assert overlapped.queue_s == pytest.approx(1.5 * step)
+
+
+def test_a_benchmarks_first_tokens_wait_for_its_burst_and_for_slots() -> None:
+    mixing = replica()
+    few, many = (benchmark_ttft(mixing, concurrency, 64, 1024, 512) for concurrency in (8, 64))
+    assert few < many
+    waiting = benchmark_ttft(mixing, 128, 64, 1024, 512)
+    assert waiting > many + 512 * tpot(mixing, 64, 1024, 512).seconds
+
+
+def test_load_is_a_fixed_point_of_littles_law() -> None:
+    mixing = replica()
+    found = under_load(mixing, 4.0, 256, 1024, 256)
+    assert not found.saturated
+    assert 0 < found.utilisation < 1
+    held = 4.0 * (found.first.seconds + 255 * found.tpot_s)
+    assert found.concurrency == pytest.approx(held)
+    assert under_load(mixing, 8.0, 256, 1024, 256).concurrency > found.concurrency
+
+
+def test_too_many_arrivals_saturate() -> None:
+    found = under_load(replica(), 1000.0, 64, 1024, 256)
+    assert found.saturated
+    assert found.utilisation == 1
+    assert under_load(replica(), 0.001, 64, 1024, 256).concurrency < 0.1
+
+
+def test_pipeline_stages_and_data_parallel_ranks_each_take_their_share() -> None:
+    one, stages = replica("llama-3.1-70b"), replica("llama-3.1-70b", pp=2)
+    stages = replace(stages, pipeline_share=0.5)
+    assert step_of(stages, 64, 1024).seconds == pytest.approx(step_of(one, 32, 1024).seconds, rel=0.05)
+    prompt = [tpot(r, 64, 1024, 64).prefill.seconds for r in (one, stages)]
+    assert prompt[1] == pytest.approx(prompt[0] / 2, rel=0.2)
+    ranks = replica("qwen3-30b-a3b", dp=2, ep=2)
+    assert step_of(ranks, 64, 1024).kv == pytest.approx(step_of(replica("qwen3-30b-a3b"), 32, 1024).kv)

@@ -1,0 +1,215 @@
+"""Measured serving replayed: errors on a sample, and what the commands do with good and hostile files."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from planner.cli import app
+from planner.errors import InputError
+from planner.row_models import form_in_name, gpu_name, plain_name, row_model
+from planner.serving_rows import read_latency, read_throughput
+from planner.validate_serving import ServingScore, Slice, overlaps, score_serving
+from tests.scenarios import ORACLES
+
+LATENCY, THROUGHPUT = ORACLES / "serving_latency.csv", ORACLES / "trtllm_throughput.csv"
+HEADER = "id,backend,model_path,system,isl,osl,tp_size,concurrency,silicon_ttft_ms,silicon_tpot_ms"
+ROW = "a,vllm,meta-llama/Llama-3.1-8B-Instruct,h100-sxm,1024,256,1,16,50,9"
+RUNNER = CliRunner()
+
+
+def rows_file(folder: Path, *lines: str, header: str = HEADER) -> Path:
+    path = folder / "rows.csv"
+    path.write_text("\n".join((header, *lines)) + "\n", "utf-8")
+    return path
+
+
+def find(score: ServingScore, metric: str, value: str) -> Slice:
+    return next(each for each in score.slices if (each.metric, each.value) == (metric, value))
+
+
+def test_the_sample_is_predicted_whole_and_within_bounds() -> None:
+    rows = read_latency(LATENCY.read_text("utf-8"), "rows")
+    score = score_serving(rows, None)
+    assert (score.rows, score.measured, len(score.predictions), score.refused) == (56, 56, 56, {})
+    for metric, value, median, p90 in (
+        ("tpot_ms", "dense", 12, 42),
+        ("tpot_ms", "MoE", 14, 37),
+        ("ttft_ms", "dense, InferenceX", 25, 65),
+        ("ttft_ms", "MoE, InferenceX", 55, 82),
+    ):
+        found = find(score, metric, value)
+        assert found.refused == 0
+        assert found.median_percent <= median, found
+        assert found.p90_percent <= p90, found
+
+
+def test_we_beat_the_peer_on_the_samples_tpot() -> None:
+    found = find(score_serving(read_latency(LATENCY.read_text("utf-8"), "rows"), None), "tpot_ms", "")
+    assert found.peer_median_percent is not None
+    assert found.peer_p90_percent is not None
+    assert found.median_percent < found.peer_median_percent
+    assert found.p90_percent < found.peer_p90_percent
+    assert found.peer_rows < found.rows
+
+
+def test_saturated_throughput_within_bounds() -> None:
+    score = score_serving(read_throughput(THROUGHPUT.read_text("utf-8"), "rows"), None)
+    found = find(score, "tokens_per_s", "")
+    assert found.refused == 0
+    assert found.median_percent <= 12
+    assert found.p90_percent <= 28
+
+
+def test_constants_of_h100_extrapolate_to_h200() -> None:
+    rows = [row for row in read_latency(LATENCY.read_text("utf-8"), "rows") if row.gpu == "h200-sxm"]
+    own, other = score_serving(rows, None), score_serving(rows, None, "h100-sxm")
+    assert own.predictions != other.predictions
+    assert find(other, "tpot_ms", "").median_percent <= 20
+
+
+def test_the_command_writes_predictions_and_refusals(tmp_path: Path) -> None:
+    path = rows_file(tmp_path, ROW, ROW.replace("a,vllm,meta-llama/Llama-3.1-8B-Instruct", "b,vllm,nobody/Nothing-9B"))
+    out = tmp_path / "out.csv"
+    found = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out)])
+    assert found.exit_code == 0
+    assert "line 3, b: refused: no config is known for 'nobody/Nothing-9B'" in found.stderr
+    written = list(csv.reader(out.read_text("utf-8").splitlines()))
+    assert [line[0] for line in written] == ["id", "a"]
+    assert written[0] == ["id", "ttft_ms", "tpot_ms"]
+    assert "TPOT" in found.stdout
+    assert "refused 1" in found.stdout
+    again = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out)])
+    assert again.exit_code == 2
+
+
+def test_refused_rows_count_against_us(tmp_path: Path) -> None:
+    path = rows_file(tmp_path, ROW, ROW.replace("Llama-3.1-8B-Instruct", "Nothing-9B"))
+    found = RUNNER.invoke(app, ["validate", "serving", str(path), "--format", "json"])
+    first = json.loads(found.stdout)["slices"][0]
+    assert (first["rows"], first["refused"]) == (2, 1)
+    assert first["p90_percent"] > 90
+
+
+def test_a_packed_file_without_measurements_is_predicted_only(tmp_path: Path) -> None:
+    path, out = tmp_path / "rows.csv.gz", tmp_path / "out.csv"
+    header, row = HEADER.rsplit(",", 2)[0], ROW.rsplit(",", 2)[0]
+    path.write_bytes(gzip.compress(f"{header}\n{row}\n".encode()))
+    found = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out), "--format", "json"])
+    assert found.exit_code == 0
+    assert json.loads(found.stdout) == {"rows": 1, "measured": 0, "predicted": 1, "refused": [], "slices": []}
+    _, _, tpot = out.read_text("utf-8").splitlines()[1].split(",")
+    assert 5 < float(tpot) < 12
+
+
+def test_throughput_command(tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    found = RUNNER.invoke(app, ["validate", "throughput", str(THROUGHPUT), "--predictions", str(out)])
+    assert found.exit_code == 0
+    lines = out.read_text("utf-8").splitlines()
+    assert lines[0] == "id,output_tokens_per_s"
+    assert len(lines) == 14
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (ROW.replace("1024", "-5"), "rows.csv:2: isl: '-5' is out of range"),
+        (ROW.replace("1024", "many"), "rows.csv:2: isl: a number is needed, not 'many'"),
+        (ROW.replace("1024", "10.5"), "rows.csv:2: isl: a whole number is needed"),
+        (ROW.replace("1024", "NaN"), "rows.csv:2: isl: 'NaN' is out of range"),
+        (ROW.replace("1024", ""), "rows.csv:2: isl: missing, and needed"),
+        (ROW.replace("1024", "9" * 40), "rows.csv:2: isl: "),
+        (ROW.replace("a,vllm", ",vllm"), "rows.csv:2: id: missing, and needed"),
+        (f"{ROW},1,2", "rows.csv:2: has more cells than the header"),
+        (ROW.replace("a,", f"{'a' * 400},"), "rows.csv:2: id: longer than 300 characters"),
+        (ROW.replace("a,", '"a,'), "rows.csv:2: is not CSV"),
+    ],
+)
+def test_a_hostile_row_is_refused_at_its_line(tmp_path: Path, line: str, complaint: str) -> None:
+    found = RUNNER.invoke(app, ["validate", "serving", str(rows_file(tmp_path, line))])
+    assert found.exit_code == 2
+    assert complaint in found.stderr
+
+
+@pytest.mark.parametrize("header", ["id,isl", HEADER.replace("system", "id"), ""])
+def test_a_file_without_its_columns_is_refused(tmp_path: Path, header: str) -> None:
+    found = RUNNER.invoke(app, ["validate", "serving", str(rows_file(tmp_path, ROW, header=header))])
+    assert found.exit_code == 2
+    assert "rows.csv" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("vllm", "ollama", "backend 'ollama' is not known"),
+        ("h100-sxm", "h900", "accelerator 'h900' is not shipped"),
+        ("h100-sxm", "t4", "fits"),
+        (",1,16,", ",3,16,", "tp 3 does not divide"),
+    ],
+)
+def test_what_planner_cannot_run_is_a_refusal_with_its_reason(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    found = RUNNER.invoke(app, ["validate", "serving", str(rows_file(tmp_path, ROW.replace(old, new)))])
+    assert found.exit_code == 3
+    assert reason in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [("--configs=nowhere", "nowhere: no such folder"), ("--calibrated-on=t4", "calibration 't4-vllm' is not shipped")],
+)
+def test_a_wrong_option_is_bad_usage(tmp_path: Path, option: str, reason: str) -> None:
+    found = RUNNER.invoke(app, ["validate", "serving", str(rows_file(tmp_path, ROW)), option])
+    assert found.exit_code == 2
+    assert reason in found.stderr
+
+
+def test_a_folder_of_configs_is_searched_by_the_usual_names(tmp_path: Path) -> None:
+    model = row_model("meta-llama/Llama-3.1-8B", "", "vllm", None)
+    for folder, layers in (("me__Tiny-8B-Instruct", 8), ("me__Tiny-8B-Instruct-FP8", 4)):
+        (tmp_path / folder).mkdir()
+        config = {**model.config, "num_hidden_layers": layers}
+        (tmp_path / folder / "config.json").write_text(json.dumps(config), "utf-8")
+    assert row_model("you/Tiny-8B", "", "vllm", tmp_path).config["num_hidden_layers"] == 8
+    assert row_model("you/Tiny-8B", "fp8", "vllm", tmp_path).config["num_hidden_layers"] == 4
+    assert row_model("me/Tiny-8B-Instruct", "fp8", "vllm", tmp_path).config["num_hidden_layers"] == 8
+
+
+def test_names_that_benchmarks_use() -> None:
+    assert plain_name("meta-llama/Meta-Llama-3.1-70B-Instruct") == plain_name("nvidia__Llama-3.3-70B-Instruct-FP8")
+    assert plain_name("Qwen/Qwen3-235B-A22B-FP8") == "qwen3-235b-a22b"
+    assert form_in_name("nvidia/Qwen3-235B-A22B-NVFP4") == "nvfp4"
+    assert [gpu_name(name) for name in ("H100_SXM", "b200", "l40s")] == ["h100-sxm", "b200-sxm", "l40s"]
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "backend", "declared"),
+    [
+        ("meta-llama/Llama-3.1-8B", "", "vllm", None),
+        ("meta-llama/Llama-3.1-8B", "fp8", "trtllm", "'quant_algo': 'FP8'"),
+        ("meta-llama/Llama-3.1-8B", "fp8_block", "sglang", "'weight_block_size': [128, 128]"),
+        ("deepseek-ai/DeepSeek-R1", "fp8", "trtllm", "'weight_block_size': [128, 128]"),
+        ("deepseek-ai/DeepSeek-R1", "fp4", "trtllm", "'quant_algo': 'NVFP4'"),
+        ("openai/gpt-oss-120b", "fp8", "vllm", "mxfp4"),
+        ("Qwen/Qwen3-32B-FP8", "bf16", "vllm", None),
+    ],
+)
+def test_the_weights_form_is_the_rows_or_the_checkpoints(
+    model: str, precision: str, backend: str, declared: str | None
+) -> None:
+    found = row_model(model, precision, backend, None).config.get("quantization_config")
+    assert declared in str(found) if declared else found is None
+
+
+def test_schedulers_that_overlap() -> None:
+    vllm = [overlaps("vllm", version) for version in ("", "0.12.0", "0.14.0", "0.18.0", "1.0")]
+    assert vllm == [True, False, True, True, True]
+    assert overlaps("sglang", "0.5.1.post1")
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(InputError, match="weights in 'q4_k_m' are not known"):
+        row_model("meta-llama/Llama-3.1-8B", "q4_k_m", "vllm", None)
