@@ -66,6 +66,8 @@ class ServingScore:
     predictions: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """By place among the rows; a refused row is absent."""
     refused: dict[int, str] = field(default_factory=dict)
+    calibrations: dict[str, str] = field(default_factory=dict)
+    """GPU and engine of predicted rows -> the calibration asked first, with a word where it is another GPU's."""
     slices: list[Slice] = field(default_factory=list)
 
 
@@ -119,10 +121,19 @@ def score_serving(
             prepared = prepare(row, configs, measured_on)
             kinds[place] = "MoE" if prepared.moe else "dense"
             score.predictions[place] = predict(row, prepared)
+            times = prepared.replica.times
+            score.calibrations[f"{times.gpu.name} {row.backend}"] = _calibration(times)
         except PlannerError as error:
             score.refused[place] = f"line {row.line}, {row.id}: refused: {error.problems[0]}"
     score.slices.extend(_slices(rows, kinds, score.predictions))
     return score
+
+
+def _calibration(times: KernelTimes) -> str:
+    """Its name; constants of another GPU are used for lack of its own, or because the user asked."""
+    found = times.calibrations[0]
+    stands_in = "" if found.gpu == times.gpu.name else f" (another GPU's: {found.gpu}, on this one's datasheet peaks)"
+    return found.name + stands_in
 
 
 def predict(row: ServingRow, prepared: Prepared) -> dict[str, float]:
@@ -302,6 +313,8 @@ def lines(score: ServingScore) -> Iterator[str]:
     """The score as text: a line per slice."""
     counts = f"predicted {len(score.predictions):,}, refused {len(score.refused):,}"
     yield f"rows {score.rows:,}, measured {score.measured:,}, {counts}"
+    for where, name in score.calibrations.items():
+        yield f"{where} by calibration {name}"
     if score.slices:
         yield _line("metric", "slice", "rows", "refused", "median", "p90", "bias", "peer rows", "median", "p90", "bias")
     for each in score.slices:
@@ -338,5 +351,6 @@ def fields(score: ServingScore) -> dict[str, object]:
         "measured": score.measured,
         "predicted": len(score.predictions),
         "refused": list(score.refused.values()),
+        "calibrations": score.calibrations,
         "slices": [asdict(each) for each in score.slices],
     }
