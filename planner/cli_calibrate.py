@@ -141,7 +141,7 @@ def _run(
             found += all_reduces(all_reduce_points(grid, ranks, backend), REDUCE_REPLAYS)
         bar.update(task, description="fitting")
         notes = (left_out,) if left_out else ()
-        return conclude(environment(device, accelerator, command, notes), found)
+        return conclude(environment(device, accelerator, command, notes), found, chosen.left_out)
 
 
 def _save(run: "CalibrationRun", output: Path, *, force: bool) -> None:

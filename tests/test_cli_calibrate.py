@@ -201,6 +201,20 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_an_interrupt_while_planner_still_loads_is_quiet() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'planner.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from planner.__main__ import main\n"
+        "main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
 def wait_for_torch(pid: int) -> None:
     """Until the process has loaded torch, and a little longer: then it measures."""
     maps = Path(f"/proc/{pid}/maps")
