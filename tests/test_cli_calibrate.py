@@ -91,6 +91,13 @@ def test_show_draws_the_file_as_the_run_did(quick_run: tuple[Path, str, str, flo
     assert len(as_json["points"]) == len(yaml.safe_load(file.read_text("utf-8"))["points"])
 
 
+def test_the_clock_before_the_run_is_called_idle(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    clocks = "environment:\n  sm_clock_mhz: 345\n  max_sm_clock_mhz: 1980\n"
+    file.write_text(RUN.replace("environment:\n", clocks), "utf-8")
+    assert "idle at 345 of 1980 MHz" in " ".join(invoke("calibrate", "--show", str(file))[1].split())
+
+
 def test_a_run_shows_its_points_beside_the_datasheet(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(RUN, "utf-8")

@@ -4,6 +4,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -190,10 +191,11 @@ def _undisturbed(timings: Sequence[tuple[float, bool]], least: int) -> Sample:
 
 def spin_up(torch: ModuleType, device: str, seconds: float = SPIN_UP_S) -> None:
     """Work on a device that was idle, until its clocks have risen."""
-    numbers = torch.randn(SPIN_UP_WIDTH, SPIN_UP_WIDTH, device=device)
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        torch.mm(numbers, numbers).sum().item()  # item waits for the device
+    with suppress(torch.OutOfMemoryError):  # each point will say so
+        numbers = torch.randn(SPIN_UP_WIDTH, SPIN_UP_WIDTH, device=device)
+        while time.monotonic() < end:
+            torch.mm(numbers, numbers).sum().item()  # item waits for the device
 
 
 def _run(calls: Sequence[Call]) -> None:
