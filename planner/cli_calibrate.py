@@ -18,7 +18,7 @@ from planner.console import (
     hub_cache,
     progress,
 )
-from planner.errors import InputError, MachineError
+from planner.errors import InputError, MachineError, PlannerError
 from planner.inputs import Accelerator
 from planner.origin import Origin
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 160
 REDUCE_REPLAYS = 20
+NEEDED = ("torch", "scipy")
 
 calibrate_app = typer.Typer(rich_markup_mode=None)
 
@@ -67,24 +68,26 @@ def calibrate(
         _write(_load(show), output_format, output, force=force)
         return
     from planner.calibrate.device import parse_device
-    from planner.calibrate.session import open_device
+    from planner.calibrate.session import check_profile, open_device
     from planner.calibrate.shapes import parse_dtypes
 
     index, dtypes = parse_device(device), parse_dtypes(dtype, ())
     if tp > 1 and model is None:
         raise InputError("--tp: shares a model's heads; name it with --model")
+    if index is None:
+        _check_cpu(gpu, dtypes)
     shapes = _model_shapes(model, tp) if model else None
     accelerator = catalog.load_accelerator(gpu) if gpu else None
     _check_output(output, force=force)
-    if find_spec("scipy") is None:
-        raise MachineError("scipy is not installed, and the fit needs it: pip install 'llm-serving-planner[calibrate]'")
+    _check_packages()
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler writes to stderr as it loads
     opened = open_device(index, _configuration, shared=shared)
+    check_profile(accelerator, opened.card)
     if accelerator is None and opened.card.profile:
         accelerator = catalog.load_accelerator(opened.card.profile)
     run = _run(opened, accelerator, shapes, dtypes, quick=quick, shared=shared, command=_command(context))
     if output is not None:
-        _write(run, Format.json if output.suffix == ".json" else Format.yaml, output, force=force)
+        _save(run, output, force=force)
     _write(run, output_format, None, force=False)
 
 
@@ -138,7 +141,17 @@ def _run(
             found += all_reduces(all_reduce_points(grid, ranks, backend), REDUCE_REPLAYS)
         bar.update(task, description="fitting")
         notes = (left_out,) if left_out else ()
-        return conclude(environment(device, accelerator, command, notes), found)
+        return conclude(environment(device, accelerator, command, notes), found, chosen.left_out)
+
+
+def _save(run: "CalibrationRun", output: Path, *, force: bool) -> None:
+    """The run's file; where it cannot be written after all, its content goes to stdout: a run takes minutes."""
+    form = Format.json if output.suffix == ".json" else Format.yaml
+    try:
+        _write(run, form, output, force=force)
+    except PlannerError:
+        _write(run, form, None, force=False)
+        raise
 
 
 def _write(calibration: "Calibration", form: Format, output: Path | None, *, force: bool) -> None:
@@ -185,6 +198,31 @@ def _model_shapes(ref: str, tp: int) -> "Shapes":
     return shapes_of(model.name, resolve(model.config, model.origin), tp)
 
 
+def _check_cpu(gpu: str | None, dtypes: tuple[str, ...]) -> None:
+    """Refuse what only a GPU can be asked for.
+
+    raises: InputError
+    """
+    if gpu:
+        raise InputError("--gpu: names a GPU's profile, and --device cpu measures none; leave one of them out")
+    if "fp8" in dtypes:
+        raise InputError("--dtype fp8: a CPU takes seconds for each product of it; accepted here: bf16, fp16, fp32")
+
+
+def _check_packages() -> None:
+    """Every package that measuring and fitting cannot do without.
+
+    raises: MachineError that names all that are missing
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+        raise MachineError(
+            f"{' and '.join(missing)} {verb} not installed, and calibrate needs {them}: "
+            "pip install 'llm-serving-planner[calibrate]'"
+        )
+
+
 def _check_output(output: Path | None, *, force: bool) -> None:
     """Refuse what cannot be written before anything is measured.
 
@@ -192,8 +230,14 @@ def _check_output(output: Path | None, *, force: bool) -> None:
     """
     if output is None:
         return
+    if output.is_dir():
+        raise InputError(f"{output}: is a folder; name a file in it")
+    if output.exists() and not output.is_file():
+        raise InputError(f"{output}: is not a regular file")
     if not output.parent.is_dir():
         raise InputError(f"{output}: cannot be written: no such folder")
+    if not os.access(output.resolve().parent, os.W_OK | os.X_OK):
+        raise InputError(f"{output}: cannot be written: no permission to create files in its folder")
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; --force overwrites it")
 

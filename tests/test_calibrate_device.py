@@ -226,18 +226,44 @@ def test_slowdowns_throttle_and_a_power_cap_is_a_note() -> None:
         simulated.reasons = 0
         watch.observe()
         assert watch.throttled == (devices.SLOWDOWNS[bit],), "what was seen once stays"
-    simulated.reasons = devices.POWER_CAP | 0x1 | 0x2
+    simulated.reasons = devices.POWER_CAP | 0x1
     watch.reset()
     watch.observe()
     assert watch.throttled == ()
     assert len(watch.notes) == 1
     assert watch.lowest_sm_clock_mhz == 1980
+    watch.reasons |= 0x2
+    assert "the application clocks setting held the clocks down" in watch.notes
+
+
+def test_a_low_clock_without_a_reason_is_a_note() -> None:
+    watch = Watch(Nvml(nvml_of(SimulatedNvml()), "handle"))
+    for clock, notes in ((1980, 0), (1400, 0), (1300, 1)):
+        watch.reset()
+        watch.lowest_sm_clock_mhz = clock
+        assert len(watch.notes) == notes
+    watch.reasons = 0x40
+    assert watch.notes == (), "throttled says more"
+
+
+def test_a_rank_watches_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "start_nvml", lambda: SimulatedNvml(reasons=0x40))
+    watch = devices.watch_of(simulated_torch(), 0)
+    watch.observe()
+    assert watch.throttled == (devices.SLOWDOWNS[0x40],)
+
+    def missing() -> None:
+        raise MachineError("no driver")
+
+    monkeypatch.setattr(devices, "start_nvml", missing)
+    assert devices.watch_of(simulated_torch(), 0).nvml.handle is None
 
 
 def test_our_bits_are_the_real_packages() -> None:
     pynvml = pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
     names = ("HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown")
     assert set(devices.SLOWDOWNS) == {getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names}
+    assert pynvml.nvmlClocksEventReasonApplicationsClocksSetting == devices.APPLICATION_CLOCKS
     assert pynvml.nvmlClocksEventReasonSwPowerCap == devices.POWER_CAP
     for name in SimulatedNvml().answers():
         assert callable(getattr(pynvml, name)), name

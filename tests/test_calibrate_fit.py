@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.calibrate.accuracy import percentile, seconds_of, summary
-from planner.calibrate.fit import fit, held_out
+from planner.calibrate.fit import L2, fit, free_constants, held_out
 from planner.calibrate.forms import Peaks
 from planner.calibrate.points import CollectivePoint, DecodePoint, GemmPoint, Point, PrefillPoint
 from planner.calibration import CollectiveConstants, KernelConstants
@@ -42,6 +42,15 @@ def decode_points() -> list[Point]:
 def gemm_points() -> list[Point]:
     shapes = [(n, k) for n in (1024, 4096, 16384) for k in (1024, 4096, 8192)]
     return [GemmPoint("bfloat16", n, k, 4**i, 1.0) for n, k in shapes for i in range(8)]
+
+
+def test_cold_caches_say_nothing_about_l2() -> None:
+    pytest.importorskip("scipy")
+    found = fit(noisy(gemm_points(), GEMM), PEAKS).constants
+    assert isinstance(found, KernelConstants)
+    assert (found.l2_reach, found.l2_speedup) == (0, 1)
+    assert found.serial_ns_per_step >= 0
+    assert set(L2) <= set(free_constants("gemm", 1000, l2=True))
 
 
 def test_decode_constants_are_found_among_noise_and_outliers() -> None:

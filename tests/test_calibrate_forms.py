@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from planner.calibrate import forms, routing
 from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_seconds, l2_factor
+from planner.calibrate.points import DecodePoint, GemmPoint, Point, PrefillPoint
 from planner.calibration import CollectiveConstants, KernelConstants
 from tests.scenarios import ROOT
 
@@ -108,6 +110,22 @@ def test_routing_conserves_pairs_and_touches_no_more_experts_than_there_are(
         touched, pairs = routing.routed(tokens, topk, experts, ep, distribution)
         assert 1 <= touched <= max(1, experts / ep)
         assert tokens * topk / ep * (1 - 1e-3) <= pairs <= tokens * topk * (1 + 1e-3)
+
+
+def test_float32_is_four_bytes_everywhere() -> None:
+    decode = DecodePoint("float32", 8, 2, 64, 3, 100, 0.0)
+    prefill = PrefillPoint("float32", "float32", 8, 2, 64, 2, 70, 0.0, 50)
+    gemm = GemmPoint("float32", 96, 64, 40, 0.0)
+    points: tuple[Point, ...] = (decode, prefill, gemm)
+    halves: tuple[Point, ...] = (
+        replace(decode, dtype="bfloat16"),
+        replace(prefill, dtype="bfloat16", kv_dtype="bfloat16"),
+        replace(gemm, dtype="bfloat16"),
+    )
+    for point, half in zip(points, halves, strict=True):
+        assert forms.work_of(point).bytes == 2 * forms.work_of(half).bytes
+        assert forms.work_of(point).activation_bytes == 2 * forms.work_of(half).activation_bytes
+    assert forms.work_of(gemm).bytes == 4 * (96 * 64 + 40 * 64 + 40 * 96)
 
 
 def test_mla_stands_in_with_the_density_of_prefill() -> None:

@@ -154,8 +154,8 @@ def test_flashinfer_plans_once_and_outside_the_timed_calls(monkeypatch: pytest.M
     class Wrapper:
         """FlashInfer's, as far as we use it."""
 
-        def __init__(self, workspace: Any, layout: str) -> None:
-            assert (workspace.dtype, layout) == (torch.uint8, "NHD")
+        def __init__(self, workspace: Any, layout: str, *, use_tensor_cores: bool) -> None:
+            assert (workspace.dtype, layout, use_tensor_cores) == (torch.uint8, "NHD", True)
 
         def plan(self, *arguments: Any, **dtypes: Any) -> None:
             assert dtypes == {"q_data_type": torch.bfloat16, "kv_data_type": torch.bfloat16}
@@ -179,6 +179,18 @@ def test_flashinfer_plans_once_and_outside_the_timed_calls(monkeypatch: pytest.M
     for _ in range(3):
         assert reference.error(*kernel.judge(given, kernel.call(*given))) < 1e-12
     assert len(plans) == 1
+
+
+def test_few_query_heads_do_not_fill_a_tensor_core() -> None:
+    assert [paged.tensor_cores(replace(DECODE, query_heads=heads)) for heads in (2, 6, 8, 16)] == [0, 0, 1, 1]
+
+
+def test_fp8_products_accumulate_as_engines_let_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *_, **options: given.update(options))
+    (kernel,) = kernels_of(lab(), replace(GEMM, dtype="fp8"), cuda=True)
+    kernel.call(*kernel.inputs())
+    assert given["use_fast_accum"] is True
 
 
 @pytest.mark.parametrize("point", [DECODE, PREFILL, CHUNK, GEMM], ids=["decode", "prefill", "chunk", "gemm"])

@@ -91,7 +91,7 @@ def test_a_dropped_page_is_beyond_the_limit(seed: int) -> None:
 
 
 def test_the_limits_leave_room_for_rounding_and_none_for_mistakes() -> None:
-    assert reference.LIMITS == {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2, "fp8": 1e-2}
+    assert reference.LIMITS == {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2, "fp8": 4e-2}
 
 
 def test_is_causal_is_aligned_to_the_upper_left() -> None:

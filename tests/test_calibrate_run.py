@@ -1,6 +1,8 @@
 """A run's straight line on the CPU: gate, names, time, verdict; what is skipped, and what the file says in the end."""
 
 import math
+import multiprocessing
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -145,6 +147,12 @@ def test_a_noisy_point_is_timed_once_more(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(timer.rounds) == 2
 
 
+def test_kernels_are_named_after_the_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = ScriptedTimer()
+    monkeypatch.setattr(run, "kernel_names", lambda *_: (f"after {len(timer.rounds)} timing",))
+    assert measured(monkeypatch, bench(timer)).kernels == ("after 1 timing",)
+
+
 def test_a_core_that_is_taken_away_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     timer = ScriptedTimer((replace(STEADY, disturbed=True),))
     assert measured(monkeypatch, bench(timer)).verdict == "noisy"
@@ -180,6 +188,8 @@ def test_on_a_gpu_each_backend_is_captured_or_skipped(monkeypatch: pytest.Monkey
         return launch
 
     monkeypatch.setattr(run, "kernels_of", counted)
+    spun: list[str] = []
+    monkeypatch.setattr(run, "spin_up", lambda _, device: spun.append(device))
     monkeypatch.setattr(run, "kernel_names", lambda *_: ("flash_fwd_splitkv_kernel",))
     on_gpu = Bench(lab, True, CudaTimer(cuda, observe=watch.observe), watch, 2**16, peaks)
     found = {p.backend: p for p in run.measure(on_gpu, [replace(POINT, dtype="bfloat16")], lambda _: None)}
@@ -190,6 +200,7 @@ def test_on_a_gpu_each_backend_is_captured_or_skipped(monkeypatch: pytest.Monkey
     assert found["cudnn_attention"].verdict == "skipped", "a CPU build has none"
     assert {point.verdict for name, point in found.items() if name != "flash_attention"} == {"skipped"}
     assert cuda.log.count("captured") == 1
+    assert spun == ["cpu"], "once, before the first point"
 
 
 def test_input_sets_together_exceed_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +235,8 @@ def test_all_reduce_over_two_processes() -> None:
         assert found.error is not None
         assert found.error < 1e-6
         assert found.shape["bytes"] == point.bytes
+        assert found.rotated_bytes == point.bytes
+        assert "not flushed" in found.notes[-1]
 
 
 def test_ranks_that_fail_skip_their_points() -> None:
@@ -243,6 +256,43 @@ def test_the_slowest_rank_and_the_worst_error_count() -> None:
     assert found.sample.median_s == 2
     assert math.isnan(found.error)
     assert not found.right
+
+
+def test_a_failing_rank_is_heard_while_the_others_wait() -> None:
+    (quiet, _keep), (failing, send) = (multiprocessing.Pipe(duplex=False) for _ in range(2))
+    send.send("rank 1: out of memory")
+    start = time.monotonic()
+    with pytest.raises(collective.RanksFailedError, match="rank 1: out of memory"):
+        collective.received([quiet, failing], 30)
+    send.close()
+    assert time.monotonic() - start < 5
+
+
+def test_ranks_answer_in_their_own_order() -> None:
+    (first, send_first), (second, send_second) = (multiprocessing.Pipe(duplex=False) for _ in range(2))
+    points = [CollectivePoint("all_reduce", "float32", 2, size, 0.0, "gloo") for size in (1, 2)]
+    one, two = ([collective.Reduced(point, STEADY, 0.0)] for point in points)
+    send_second.send(two)
+    send_first.send(one)
+    assert collective.received([first, second], 30) == [one, two]
+
+
+def test_one_throttled_rank_throttles_the_point() -> None:
+    point = CollectivePoint("all_reduce", "bfloat16", 2, 1024, 0.0, "nccl")
+    cool = collective.Reduced(point, STEADY, 0.0, notes=("warm",), lowest_sm_clock_mhz=1980)
+    hot = replace(cool, throttled=(SLOWDOWNS[0x40],), lowest_sm_clock_mhz=900)
+    found = run._reduced(collective._slowest([cool, hot]))
+    assert (found.verdict, found.lowest_sm_clock_mhz) == ("throttled", 900)
+    assert found.notes == (SLOWDOWNS[0x40], "warm")
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_sums_of_sums_stay_in_range_and_are_never_zero(ranks: int) -> None:
+    numbers = torch.randn(1000).to(torch.bfloat16) * collective.first_scale(ranks, 20)
+    for _ in range(20 + 3):
+        assert torch.isfinite(numbers).all()
+        assert numbers.count_nonzero() > 990
+        numbers *= ranks
 
 
 def environment(**changes: Any) -> Environment:
@@ -305,6 +355,21 @@ def test_noisy_points_are_fitted_only_where_few_are_ok() -> None:
     assert fit.residual.p90_percent < 2
     (fit,) = conclude(environment(), steady[:3] + noisy[3:]).kernels
     assert "noisy points were fitted too" in str(fit.notes)
+
+
+def test_a_fit_that_should_not_be_trusted_says_why() -> None:
+    short = conclude(environment(), decode_points("few", 10.0)[:5])
+    assert "points for 4 constants: too few to trust them" in str(short.kernels[0].notes)
+    fast = [p.model_copy(update={"median_us": (p.median_us or 0) / 20}) for p in decode_points("fast", 10.0)]
+    (fit,) = conclude(environment(), fast).kernels
+    assert "memory_efficiency is at its bound of 1.05" in str(fit.notes)
+    wild = [p.model_copy(update={"median_us": 10.0 ** (i % 4)}) for i, p in enumerate(decode_points("wild", 10.0))]
+    (fit,) = conclude(environment(), wild).kernels
+    assert "of the held-out points is off by more than" in str(fit.notes)
+
+
+def test_what_was_never_to_be_measured_is_left_out() -> None:
+    assert conclude(environment(), decode_points("quick", 10.0), ("experts",)).left_out == ("experts",)
 
 
 def test_without_a_datasheet_the_best_measured_counts_as_the_peak() -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from planner import catalog
 from planner.calibrate import session
+from planner.calibrate.device import Card
 from planner.calibrate.run import Peaks
 from planner.calibrate.timing import CudaTimer
-from planner.errors import MachineError
+from planner.errors import InputError, MachineError
 from tests.test_calibrate_device import (
     GPU,
     UUID,
@@ -118,6 +119,22 @@ def test_older_gpus_are_measured_without_fp8(monkeypatch: pytest.MonkeyPatch) ->
     torch = simulated_torch()
     torch.cuda.get_device_properties(0).major = 8
     assert Installed(monkeypatch, torch, SimulatedNvml()).open().default_dtypes() == ("bfloat16",)
+
+
+def test_gpus_without_bfloat16_are_measured_in_float16(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = simulated_torch("Tesla T4")
+    torch.cuda.get_device_properties(0).major, torch.cuda.get_device_properties(0).minor = 7, 5
+    assert Installed(monkeypatch, torch, SimulatedNvml()).open().default_dtypes() == ("float16",)
+
+
+def test_another_gpus_datasheet_is_refused_where_the_gpu_is_known() -> None:
+    card, h200 = Card("NVIDIA H100 80GB HBM3"), catalog.load_accelerator("h200-sxm")
+    with pytest.raises(InputError, match=r"--gpu h200-sxm: .*NVIDIA H100 80GB HBM3, h100-sxm"):
+        session.check_profile(h200, card)
+    session.check_profile(catalog.load_accelerator("h100-sxm"), card)
+    session.check_profile(h200, Card("NVIDIA Engineering Sample"))
+    session.check_profile(h200.model_copy(update={"name": "my-h100"}), card)
+    session.check_profile(None, card)
 
 
 def test_peaks_are_the_datasheets_or_none() -> None:

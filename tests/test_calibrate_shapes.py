@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from planner import catalog
 from planner.architectures import resolve
 from planner.calibrate import shapes
+from planner.calibrate.conclude import SPARE_POINTS
+from planner.calibrate.fit import COLLECTIVE
 from planner.calibrate.forms import work_of
 from planner.calibrate.points import BandwidthPoint, DecodePoint, GemmPoint, Point, PrefillPoint
 from planner.calibrate.shapes import Heads, grid_of, kink_batches, parse_dtypes, points, shapes_of, standard
@@ -65,6 +67,13 @@ def test_a_full_run_has_the_families_and_sizes_that_it_should() -> None:
     assert (len(sizes), sizes[0], sizes[-1]) == (8, 2**10, 64 * 2**20)
 
 
+def test_every_run_measures_enough_all_reduces_for_a_fit() -> None:
+    for cuda in (True, False):
+        for quick in (True, False):
+            reduced = shapes.all_reduces(grid_of(cuda=cuda, quick=quick), 2, "nccl" if cuda else "gloo")
+            assert len(reduced) >= len(COLLECTIVE) + SPARE_POINTS
+
+
 def test_fp8_is_measured_in_products_only() -> None:
     assert {type(p) for p in planned(dtypes=("fp8",))} == {BandwidthPoint, GemmPoint}
 
@@ -78,6 +87,14 @@ def test_a_models_heads_and_matrices_on_one_rank() -> None:
     assert of_model("llama-3.1-8b", 16).heads == (Heads(2, 1, 128),), (
         "heads are copied where there are fewer than ranks"
     )
+
+
+def test_what_a_model_runs_and_calibrate_does_not_measure_is_said() -> None:
+    (only,) = of_model("llama-3.1-8b", 1).left_out
+    assert "lm_head" in only
+    lines = of_model("qwen3-next-80b-a3b", 1).left_out
+    assert [part for part in ("experts", "recurrent state", "lm_head") if not any(part in line for line in lines)] == []
+    assert standard(cuda=True).left_out == ()
 
 
 def test_models_without_such_heads_are_refused() -> None:

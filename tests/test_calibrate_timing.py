@@ -1,6 +1,7 @@
 """Timers against a simulated GPU and a simulated clock, and what a sample is worth."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.calibrate.timing import LEAST_CALLS, CudaTimer, Sample, WallTimer, rotation, verdict
+from planner.calibrate.timing import LEAST_CALLS, CudaTimer, Sample, WallTimer, rotation, spin_up, verdict
 
 LAUNCH_S = 5e-6
 
@@ -157,6 +158,13 @@ def test_clocks_are_read_while_the_device_works() -> None:
     seen: list[bool] = []
     CudaTimer(cuda, replays=20, observe=lambda: seen.append(cuda.pending)).measure([partial(cuda.kernel, 1e-3)] * 8)
     assert seen == [True, True]
+
+
+def test_an_idle_device_works_until_its_clocks_have_risen() -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
+    start = time.monotonic()
+    spin_up(torch, "cpu", 0.1)
+    assert time.monotonic() - start >= 0.1
 
 
 @given(st.integers(1, 50))

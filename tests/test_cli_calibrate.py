@@ -12,7 +12,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from planner.calibration_run import CalibrationRun
 from planner.cli import app
+from planner.cli_calibrate import _save
+from planner.documents import validate
+from planner.errors import InputError
+from planner.origin import Origin
 from tests.scenarios import ROOT
 
 QUICK = ["calibrate", "--device", "cpu", "--quick"]
@@ -86,6 +91,13 @@ def test_show_draws_the_file_as_the_run_did(quick_run: tuple[Path, str, str, flo
     assert len(as_json["points"]) == len(yaml.safe_load(file.read_text("utf-8"))["points"])
 
 
+def test_the_clock_before_the_run_is_called_idle(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    clocks = "environment:\n  sm_clock_mhz: 345\n  max_sm_clock_mhz: 1980\n"
+    file.write_text(RUN.replace("environment:\n", clocks), "utf-8")
+    assert "idle at 345 of 1980 MHz" in " ".join(invoke("calibrate", "--show", str(file))[1].split())
+
+
 def test_a_run_shows_its_points_beside_the_datasheet(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(RUN, "utf-8")
@@ -103,6 +115,8 @@ def test_a_run_shows_its_points_beside_the_datasheet(tmp_path: Path) -> None:
         (["--device", "gpu"], "--device: 'gpu' is not a device; accepted: cpu, cuda"),
         (["--dtype", "bf17"], "--dtype: 'bf17' is not a dtype"),
         (["--gpu", "h100-sxn"], "'h100-sxn' is unknown: neither shipped nor a file; nearest known: h100-sxm"),
+        (["--device", "cpu", "--gpu", "h100-sxm"], "--gpu: names a GPU's profile, and --device cpu measures none"),
+        (["--device", "cpu", "--dtype", "fp32,fp8"], "--dtype fp8: a CPU takes seconds"),
         (["--tp", "2"], "--tp: shares a model's heads"),
         (["--format", "markdown"], "--format: markdown is not offered here"),
         (["--model", "lama"], "model 'lama' is unknown"),
@@ -128,6 +142,26 @@ def test_a_folder_that_is_not_there_is_refused_too(tmp_path: Path) -> None:
     assert (code, "no such folder" in error) == (2, True)
 
 
+def test_a_folder_is_no_file_even_by_force(tmp_path: Path) -> None:
+    code, error = refused(*QUICK, "-o", str(tmp_path), "--force")
+    assert (code, error) == (2, f"planner: {tmp_path}: is a folder; name a file in it\n")
+
+
+def test_a_folder_without_permission_is_refused_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.cli_calibrate.os.access", lambda *_: False)
+    code, error = refused(*QUICK, "-o", str(tmp_path / "run.yaml"))
+    assert (code, "no permission" in error) == (2, True)
+
+
+def test_a_run_that_cannot_be_saved_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = validate(CalibrationRun, yaml.safe_load(RUN), Origin("a test"))
+    with pytest.raises(InputError):
+        _save(run, tmp_path / "gone" / "run.yaml", force=False)
+    assert yaml.safe_load(capsys.readouterr().out)["points"][0]["median_us"] == 16.0
+
+
 def test_without_torch_it_is_exit_4(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("scipy", reason="needs scipy")
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -137,10 +171,19 @@ def test_without_torch_it_is_exit_4(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_scipy_it_is_exit_4_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("planner.cli_calibrate.find_spec", lambda _: None)
+    monkeypatch.setattr("planner.cli_calibrate.find_spec", lambda name: None if name == "scipy" else name)
     code, error = refused(*QUICK)
     assert code == 4
     assert "scipy is not installed" in error
+    assert "torch" not in error
+
+
+def test_all_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.cli_calibrate.find_spec", lambda _: None)
+    code, error = refused(*QUICK)
+    assert code == 4
+    assert "torch and scipy are not installed" in error
+    assert "pip install 'llm-serving-planner[calibrate]'" in error
 
 
 def test_without_a_gpu_it_is_exit_4() -> None:
@@ -163,6 +206,20 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert (out, error) == ("", "planner: interrupted\n")
     assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupt_while_planner_still_loads_is_quiet() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'planner.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from planner.__main__ import main\n"
+        "main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
 def wait_for_torch(pid: int) -> None:

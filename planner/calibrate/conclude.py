@@ -2,25 +2,30 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from planner.calibrate.bundle import fastest_kernel
 from planner.calibrate.curves import point_of
-from planner.calibrate.fit import HOLDOUT_RULE, LEAST_POINTS, fit
+from planner.calibrate.fit import COLLECTIVE, HOLDOUT_RULE, LEAST_POINTS, Fitted, Free, fit, free_constants
 from planner.calibrate.forms import Peaks
 from planner.calibrate.points import Point
-from planner.calibration import Family, FittedKernel
+from planner.calibration import CollectiveConstants, Family, FittedKernel, KernelConstants
 from planner.calibration_run import USABLE, CalibrationRun, Environment, RunPoint
 from planner.errors import MachineError
 
 FAMILIES: tuple[Family, ...] = ("gemm", "decode_attention", "prefill_attention", "collective")
 OK_SHARE = 2 / 3
 """Where less of a backend's points is ok, its noisy ones are fitted too."""
+SPARE_POINTS = 2
+"""A fit with fewer points beyond its constants passes through almost anything."""
+POOR_P90_PERCENT = 50
+"""Held-out error beyond which the constants are no use."""
 
 
-def conclude(environment: Environment, points: Sequence[RunPoint]) -> CalibrationRun:
+def conclude(environment: Environment, points: Sequence[RunPoint], unmeasured: Sequence[str] = ()) -> CalibrationRun:
     """The file that a run leaves behind.
 
+    unmeasured: what the run was never to measure, a line each
     raises: MachineError where nothing could be measured
     """
     usable = [point for point in points if point.verdict in USABLE]
@@ -39,7 +44,7 @@ def conclude(environment: Environment, points: Sequence[RunPoint]) -> Calibratio
         holdout_rule=HOLDOUT_RULE,
         selection="points whose output was right and whose clocks were not lowered; noisy ones where few are not",
         kernels=tuple(fits),
-        left_out=tuple(left_out),
+        left_out=(*unmeasured, *left_out),
         source="planner calibrate on this machine",
         licence="yours",
         attribution="none needed",
@@ -115,8 +120,29 @@ def _fit(
         constants=fitted.constants,
         residual=fitted.residual,
         holdout=fitted.holdout,
-        notes=None if steady else "noisy points were fitted too: too few were ok",
+        notes="; ".join(_doubts(family, fitted, steady=steady)) or None,
     )
+
+
+def _doubts(family: Family, fitted: Fitted, *, steady: bool) -> Iterator[str]:
+    """Why the constants of a fit should not be trusted."""
+    if not steady:
+        yield "noisy points were fitted too: too few were ok"
+    points = fitted.residual.points
+    free = COLLECTIVE if family == "collective" else free_constants(family, points, l2=False)
+    if points < len(free) + SPARE_POINTS:
+        yield f"{points} points for {len(free)} constants: too few to trust them"
+    yield from _at_bounds(free, fitted.constants)
+    if fitted.holdout and fitted.holdout.p90_percent > POOR_P90_PERCENT:
+        yield f"a tenth of the held-out points is off by more than {fitted.holdout.p90_percent:.0f} %"
+
+
+def _at_bounds(free: Mapping[str, Free], constants: KernelConstants | CollectiveConstants) -> Iterator[str]:
+    """Constants that the fit would have moved further; not the norm, nor one of nothing: those bounds are answers."""
+    for name, bounds in free.items():
+        value = getattr(constants, name)
+        if name != "norm" and value and value in (bounds.low, bounds.high):
+            yield f"{name} is at its bound of {value:g}: the points do not determine it"
 
 
 def _reasons(points: Iterable[RunPoint]) -> str:

@@ -24,6 +24,10 @@ SLOWDOWNS = {
     0x80: "power brake slowdown",
 }
 """NVML's reasons for lower clocks that make a timing worthless."""
+APPLICATION_CLOCKS = 0x2
+"""NVML's reason that someone set lower clocks."""
+LOW_CLOCK_SHARE = 0.7
+"""A clock under this share of the highest deserves a note, whatever the driver says of it."""
 POWER_CAP = 0x4
 """NVML's reason that only says the power limit holds: usual under load, so a note."""
 PROFILES = {
@@ -109,7 +113,17 @@ class Watch:
     @property
     def notes(self) -> tuple[str, ...]:
         """Reasons that a reader should know."""
-        return ("the power limit held the clocks down",) if self.reasons & POWER_CAP else ()
+        named = {POWER_CAP: "the power limit", APPLICATION_CLOCKS: "the application clocks setting"}
+        held = tuple(f"{name} held the clocks down" for bit, name in named.items() if self.reasons & bit)
+        return held or self._unexplained
+
+    @property
+    def _unexplained(self) -> tuple[str, ...]:
+        """A low clock for which the driver names no reason."""
+        lowest, most = self.lowest_sm_clock_mhz, self.nvml.clock("SM", most=True)
+        if self.throttled or lowest is None or most is None or lowest >= LOW_CLOCK_SHARE * most:
+            return ()
+        return (f"the SM clock was under {LOW_CLOCK_SHARE:.0%} of its highest, and the driver names no reason",)
 
 
 @dataclass(slots=True)
@@ -150,6 +164,15 @@ class Nvml:
             return _text(self.module.nvmlSystemGetDriverVersion())
         except (AttributeError, getattr(self.module, "NVMLError", AttributeError)):
             return None
+
+
+def watch_of(torch: ModuleType, index: int) -> Watch:
+    """A watch on one GPU of this process; it sees nothing where NVML does not answer."""
+    try:
+        module = start_nvml()
+    except MachineError:
+        module = None
+    return Watch(Nvml(module, _handle(module, str(torch.cuda.get_device_properties(index).uuid))))
 
 
 def require_torch(load: Callable[[str], ModuleType] = importlib.import_module) -> ModuleType:

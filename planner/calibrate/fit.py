@@ -100,7 +100,7 @@ def fit(points: Sequence[Point], peaks: Peaks) -> Fitted:
     if family == "collective":
         constants = solve(fitted, COLLECTIVE, CollectiveConstants, peaks)
     else:
-        constants = solve(fitted, free_constants(family, len(fitted)), KernelConstants, peaks)
+        constants = solve(fitted, free_constants(family, len(fitted), l2=peaks.l2_bytes > 0), KernelConstants, peaks)
     return Fitted(constants, errors(fitted, constants, peaks), errors(rest, constants, peaks) if rest else None)
 
 
@@ -112,9 +112,9 @@ def split(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
     return fitted, [point for point in points if held_out(point)]
 
 
-def free_constants(family: str, points: int) -> Mapping[str, Free]:
-    """What a fit of that many points may move."""
-    free = FREE[family]
+def free_constants(family: str, points: int, *, l2: bool) -> Mapping[str, Free]:
+    """What a fit of that many points may move; of cold caches (l2 False) nothing about L2, which had no effect."""
+    free = FREE[family] if l2 else {name: f for name, f in FREE[family].items() if name not in L2}
     return free if points >= FEW_POINTS else {name: free[name] for name in ROOFLINE if name in free}
 
 

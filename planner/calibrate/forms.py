@@ -106,33 +106,49 @@ def collective_seconds(message_bytes: Any, constants: CollectiveConstants) -> An
 
 
 def decode_work(
-    query_heads: int, kv_heads: int, head_dim: float, batch: int, kv_tokens: float, element_bytes: float
+    query_heads: int,
+    kv_heads: int,
+    head_dim: float,
+    batch: int,
+    kv_tokens: float,
+    element_bytes: float,
+    *,
+    vector_bytes: float = ACTIVATION_BYTES,
 ) -> Work:
     """Attention of one new token per request.
 
-        b = 2 B L h_kv d e + 4 B h d;  f = 4 B L h d;  n_s = L;  n_i = B h_kv
+        b = 2 B L h_kv d e + 2 B h d a;  f = 4 B L h d;  n_s = L;  n_i = B h_kv
 
     query_heads, kv_heads: h and h_kv, of one GPU [1]
     head_dim: d, the mean of key's and value's where they differ [1]
     batch: B, requests [1]
     kv_tokens: L, cached tokens of each [tokens]
     element_bytes: e, of one cached number [B]
+    vector_bytes: a, of one number of queries and output [B]
     returns: work of one layer [B, FLOP, 1]
     assumes: query heads of a group share one read of keys and values
     source: Dao et al. 2023, Flash-Decoding; Ainslie et al. 2023, arXiv:2305.13245
     """
     cached = 2 * batch * kv_tokens * kv_heads * head_dim * element_bytes
-    vectors = 2 * batch * query_heads * head_dim * ACTIVATION_BYTES
+    vectors = 2 * batch * query_heads * head_dim * vector_bytes
     flops = 4.0 * batch * kv_tokens * query_heads * head_dim
     return Work(cached + vectors, flops, steps=float(kv_tokens), items=float(batch * kv_heads))
 
 
 def prefill_work(
-    query_heads: int, kv_heads: int, head_dim: float, batch: int, seq: float, element_bytes: float, prior_tokens: float
+    query_heads: int,
+    kv_heads: int,
+    head_dim: float,
+    batch: int,
+    seq: float,
+    element_bytes: float,
+    prior_tokens: float,
+    *,
+    vector_bytes: float = ACTIVATION_BYTES,
 ) -> Work:
     """Causal attention of new tokens.
 
-        b = B d (2 h_kv e (S + P) + 4 h S);  f = 4 B h d (S P + S (S + 1) / 2);  n_s = S + P
+        b = B d (2 h_kv e (S + P) + 2 h a S);  f = 4 B h d (S P + S (S + 1) / 2);  n_s = S + P
 
     query_heads, kv_heads: h and h_kv, of one GPU [1]
     head_dim: d, the mean of key's and value's where they differ [1]
@@ -140,31 +156,35 @@ def prefill_work(
     seq: S, new tokens of each [tokens]
     element_bytes: e, of one cached number [B]
     prior_tokens: P, cached tokens before them [tokens]
+    vector_bytes: a, of one number of queries and output [B]
     returns: work of one layer [B, FLOP, 1]
     assumes: no score matrix in memory; masked blocks are skipped
     source: Dao 2023, arXiv:2307.08691
     """
     keys = 2 * kv_heads * element_bytes * (seq + prior_tokens)
-    moved = batch * head_dim * (keys + 2 * ACTIVATION_BYTES * query_heads * seq)
+    moved = batch * head_dim * (keys + 2 * vector_bytes * query_heads * seq)
     flops = 4.0 * batch * query_heads * head_dim * (seq * prior_tokens + seq * (seq + 1) / 2)
     return Work(moved, flops, steps=float(seq + prior_tokens))
 
 
-def gemm_work(n: int, k: int, m: float, weight_bytes: float, input_bytes: float) -> Work:
+def gemm_work(
+    n: int, k: int, m: float, weight_bytes: float, input_bytes: float, *, vector_bytes: float = ACTIVATION_BYTES
+) -> Work:
     """m tokens through a k x n matrix.
 
-        b = n k e_w + m k e_x + 2 m n;  f = 2 m n k;  n_s = k;  A = 2 m k
+        b = n k e_w + m k e_x + m n a;  f = 2 m n k;  n_s = k;  A = m k a
 
     n, k: output and input width [1]
     m: tokens [tokens]
     weight_bytes: e_w, of one stored weight [B]
     input_bytes: e_x, of one input number [B]
+    vector_bytes: a, of one output number, and of one input number before it is quantised [B]
     returns: work of one matrix [B, FLOP, 1]
     assumes: each operand moves once
     source: Williams et al. 2009, doi:10.1145/1498765.1498785
     """
-    moved = n * k * weight_bytes + m * k * input_bytes + m * n * ACTIVATION_BYTES
-    return Work(moved, 2.0 * m * n * k, steps=float(k), activation_bytes=ACTIVATION_BYTES * m * k)
+    moved = n * k * weight_bytes + m * k * input_bytes + m * n * vector_bytes
+    return Work(moved, 2.0 * m * n * k, steps=float(k), activation_bytes=vector_bytes * m * k)
 
 
 def moe_work(
@@ -218,18 +238,21 @@ def work_of(point: Point) -> Work:
     """The work that a measured point did."""
     match point:
         case DecodePoint():
-            element = DTYPE_BYTES[point.dtype]
-            return decode_work(point.query_heads, point.kv_heads, point.head_dim, point.batch, point.kv_tokens, element)
+            shape = (point.query_heads, point.kv_heads, point.head_dim, point.batch, point.kv_tokens)
+            return decode_work(*shape, DTYPE_BYTES[point.dtype], vector_bytes=activation_bytes(point.dtype))
         case PrefillPoint():
             heads = (point.query_heads, point.kv_heads, point.head_dim)
-            return prefill_work(*heads, point.batch, point.seq, DTYPE_BYTES[point.kv_dtype], point.prior_tokens)
+            cached = (DTYPE_BYTES[point.kv_dtype], point.prior_tokens)
+            vector = activation_bytes(point.dtype)
+            return prefill_work(*heads, point.batch, point.seq, *cached, vector_bytes=vector)
         case GemmPoint():
             weight = DTYPE_BYTES[point.dtype]
-            inputs = DTYPE_BYTES[point.dtype] if point.dtype in QUANTISED_INPUTS else activation_bytes(point.dtype)
-            return gemm_work(point.n, point.k, point.m, weight, inputs)
+            vector = activation_bytes(point.dtype)
+            inputs = weight if point.dtype in QUANTISED_INPUTS else vector
+            return gemm_work(point.n, point.k, point.m, weight, inputs, vector_bytes=vector)
         case MoePoint():
-            shape = (point.hidden_size, point.inter_size, point.topk, point.experts, point.tp, point.ep, point.tokens)
-            return moe_work(*shape, DTYPE_BYTES[point.dtype], point.distribution)
+            layer = (point.hidden_size, point.inter_size, point.topk, point.experts, point.tp, point.ep, point.tokens)
+            return moe_work(*layer, DTYPE_BYTES[point.dtype], point.distribution)
         case _:
             return Work(point.bytes, 0.0)
 
@@ -239,5 +262,5 @@ QUANTISED_INPUTS = ("fp8", "fp8_block", "sq", "nvfp4")
 
 
 def activation_bytes(dtype: str) -> float:
-    """Bytes of one input number of a GEMM whose weights alone may be quantised."""
+    """Bytes of one number between kernels of a dtype [B]; only float32 is wider than 16 bits."""
     return 4.0 if dtype == "float32" else ACTIVATION_BYTES

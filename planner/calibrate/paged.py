@@ -17,6 +17,7 @@ from planner.units import ceil_div
 VARLEN_PAGE = 256
 """FlashAttention-2, which torch bundles, takes multiples of this only; FlashAttention-3 any."""
 FLASHINFER_PAGE = 16
+TENSOR_CORE_GROUP = 4
 FLASHINFER_WORKSPACE_BYTES = 128 * 2**20
 
 Tensor = Any
@@ -91,6 +92,11 @@ def varlen_call(lab: Lab, point: DecodePoint) -> Callable[..., Tensor]:
     return call
 
 
+def tensor_cores(point: DecodePoint) -> bool:
+    """Whether engines ask FlashInfer for its tensor-core decode: where enough query heads share a read."""
+    return point.query_heads // point.kv_heads >= TENSOR_CORE_GROUP
+
+
 def flashinfer_call(lab: Lab, point: DecodePoint) -> Callable[..., Tensor]:
     """FlashInfer's decode: plan() costs host time, so the first call does it, before any timing.
 
@@ -98,7 +104,7 @@ def flashinfer_call(lab: Lab, point: DecodePoint) -> Callable[..., Tensor]:
     """
     flashinfer, torch = importlib.import_module("flashinfer"), lab.torch
     workspace = torch.empty(FLASHINFER_WORKSPACE_BYTES, dtype=torch.uint8, device=lab.device)
-    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD")
+    wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores(point))
     planned = list[Tensor]()
 
     def call(query: Tensor, key: Tensor, value: Tensor, table: Tensor) -> Tensor:

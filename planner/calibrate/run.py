@@ -13,7 +13,7 @@ from planner.calibrate.forms import work_of
 from planner.calibrate.kernels import Inputs, Kernel, Lab, kernels_of
 from planner.calibrate.paged import paged_kernels
 from planner.calibrate.points import FAMILY_OF, CollectivePoint, DecodePoint, Point
-from planner.calibrate.timing import Sample, Timer, verdict
+from planner.calibrate.timing import Sample, Timer, spin_up, verdict
 from planner.calibration_run import RunPoint
 from planner.errors import MachineError
 
@@ -58,6 +58,8 @@ def measure(bench: Bench, points: Iterable[Point], progress: Callable[[str], Non
 
     progress: told each point before it starts, as a line
     """
+    if bench.cuda:
+        spin_up(bench.lab.torch, bench.lab.device)
     for point in points:
         progress(label(point))
         for kernel in bench.kernels(point):
@@ -95,16 +97,16 @@ def _measured(bench: Bench, kernel: Kernel) -> RunPoint:
 
 
 def _gate_and_time(bench: Bench, kernel: Kernel) -> RunPoint:
-    """Correctness first, then the kernels' names by an untimed call, then the time."""
+    """Correctness first, then the time, then the kernels' names: the profiler may stay attached and slow calls down."""
     given = kernel.inputs()
     with bench.lab.torch.no_grad():
         error = reference.error(*kernel.judge(given, kernel.call(*given)))
         if not reference.is_right(error, kernel.limit):
             return _wrong(kernel, error)
-        names = kernel_names(bench, partial(kernel.call, *given))
         sets = rotated(given, ROTATE_CACHES * bench.cache_bytes)
         calls = [partial(kernel.call, *inputs) for inputs in sets]
         sample, notes = _timed(bench, calls)
+        names = kernel_names(bench, calls[0])
     rotated_bytes = len(sets) * _size(given)
     if rotated_bytes < ROTATE_CACHES * bench.cache_bytes:
         notes = (*notes, "its input sets are smaller than five caches together: some reads were warm")
@@ -187,8 +189,10 @@ def _reduced(reduced: collective.Reduced) -> RunPoint:
         shape=fields_of(point),
         error=_finite(reduced.error),
         error_limit=collective.LIMITS[point.dtype],
-        verdict=verdict(right=reduced.right, throttled=False, noisy=sample.noisy),
-        notes=sample.notes,
+        verdict=verdict(right=reduced.right, throttled=bool(reduced.throttled), noisy=sample.noisy),
+        rotated_bytes=reduced.buffer_bytes,
+        lowest_sm_clock_mhz=reduced.lowest_sm_clock_mhz,
+        notes=(*sample.notes, *reduced.throttled, *reduced.notes),
         **_timing(sample),
         moved_bytes=point.bytes,
         achieved_gb_per_s=_digits(point.bytes / sample.median_s / 1e9),

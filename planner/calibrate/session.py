@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import ModuleType
 
-from planner import __version__
+from planner import __version__, catalog
 from planner.calibrate.device import (
     Card,
     Nvml,
@@ -22,7 +22,7 @@ from planner.calibrate.kernels import open_lab
 from planner.calibrate.run import Bench, Peaks
 from planner.calibrate.timing import CudaTimer, WallTimer
 from planner.calibration_run import Environment
-from planner.errors import MachineError
+from planner.errors import InputError, MachineError
 from planner.inputs import Accelerator
 
 QUICK_BUDGET_S, FULL_BUDGET_S = 0.1, 0.6
@@ -30,6 +30,8 @@ QUICK_BUDGET_S, FULL_BUDGET_S = 0.1, 0.6
 RANKS = (2, 4, 8)
 FP8_CAPABILITY = (8, 9)
 """First compute capability with fp8 tensor cores."""
+BF16_CAPABILITY = (8, 0)
+"""First compute capability with bfloat16 tensor cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Device:
         if not self.cuda:
             return "float32", "bfloat16"
         capability = tuple(int(part) for part in (self.card.compute_capability or "0.0").split("."))
+        if capability < BF16_CAPABILITY:
+            return ("float16",)
         return ("bfloat16", "fp8") if capability >= FP8_CAPABILITY else ("bfloat16",)
 
 
@@ -81,6 +85,17 @@ def open_device(index: int | None, configuration: Callable[[str], int | None], *
     torch.cuda.set_device(index)
     card, nvml = cuda_card(torch, index, module, processes, shared=shared)
     return Device(torch, index, card, nvml, processes)
+
+
+def check_profile(accelerator: Accelerator | None, card: Card) -> None:
+    """Refuse another shipped GPU's datasheet for a GPU that is known; a file of one's own is accepted.
+
+    raises: InputError
+    """
+    if accelerator is None or card.profile in (None, accelerator.name):
+        return
+    if accelerator.name in catalog.names("accelerator"):
+        raise InputError(f"--gpu {accelerator.name}: this GPU is an {card.name}, {card.profile}; leave --gpu out")
 
 
 def _nvml(torch: ModuleType) -> ModuleType | None:

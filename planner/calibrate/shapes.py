@@ -7,7 +7,7 @@ Points have 0 seconds until they are measured. Sizes are log-spaced and straddle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from planner.blocks import Mlp, Stack
+from planner.blocks import Mlp, Moe, Stack
 from planner.calibrate.points import BandwidthPoint, CollectivePoint, DecodePoint, GemmPoint, Point, PrefillPoint
 from planner.errors import InputError, nearest
 from planner.kv_cache import rank_kv_heads
@@ -27,6 +27,7 @@ DTYPES = {
 SPLIT_KV_SHARE = 0.8
 """FlashAttention splits the keys of a decode while batch x key/value heads is under this share of twice the
 multiprocessors: a kink in the time there."""
+MIXER_NAMES = {"State": "a recurrent state", "LatentAttention": "latent attention"}
 ALL_REDUCE_BYTES = (KIB, 8 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 
 
@@ -46,6 +47,8 @@ class Shapes:
     heads: tuple[Heads, ...]
     matrices: tuple[tuple[int, int], ...]
     """(n, k): outputs and inputs of each weight matrix."""
+    left_out: tuple[str, ...] = ()
+    """Kinds of kernel that a model runs and calibrate does not measure, a line each."""
 
 
 STANDARD = Shapes((Heads(32, 8, 128), Heads(8, 1, 128)), ((4096, 4096), (28672, 4096), (4096, 14336)))
@@ -82,7 +85,7 @@ CUDA_QUICK = Grid(
     None,
     ((1, 512, 0), (1, 2048, 0), (1, 8192, 0), (1, 2048, 8192)),
     (1, 64, 1024),
-    ALL_REDUCE_BYTES[::2],
+    ALL_REDUCE_BYTES,
 )
 CPU_FULL = Grid(
     (16 * MIB, 64 * MIB, 256 * MIB),
@@ -98,7 +101,7 @@ CPU_QUICK = Grid(
     None,
     ((1, 64, 0), (1, 128, 0), (1, 192, 0), (1, 256, 0), (1, 384, 0), (2, 192, 0), (1, 128, 256)),
     (1, 8, 32, 64, 128),
-    ALL_REDUCE_BYTES[::3],
+    ALL_REDUCE_BYTES[:-1],
 )
 
 
@@ -175,7 +178,22 @@ def shapes_of(name: str, stack: Stack, tp: int) -> Shapes:
     matrices = [pair for mixer in usable for pair in _projections(mixer, tp)]
     mlps = dict.fromkeys(layer.ffn for layer in stack.layers if isinstance(layer.ffn, Mlp))
     matrices += [pair for mlp in mlps for pair in _feed_forward(mlp, tp)]
-    return Shapes(tuple(dict.fromkeys(heads)), tuple(dict.fromkeys(matrices)))
+    left_out = tuple(f"{name}'s {kind}: calibrate measures none" for kind in _unmeasured(stack))
+    return Shapes(tuple(dict.fromkeys(heads)), tuple(dict.fromkeys(matrices)), left_out)
+
+
+def _unmeasured(stack: Stack) -> Iterator[str]:
+    """Kinds of kernel of a model that have no points here."""
+    if any(isinstance(layer.ffn, Moe) for layer in stack.layers):
+        yield "experts, with their router and what every token passes beside them"
+    mixers = dict.fromkeys(mixer for layer in stack.layers for mixer in layer.mixers)
+    kinds = [type(mixer).__name__ for mixer in mixers if not isinstance(mixer, Attention)]
+    yield from (f"layers with {MIXER_NAMES.get(kind, kind)}" for kind in dict.fromkeys(kinds))
+    if any(isinstance(mixer, Attention) and mixer.key_dim != mixer.value_dim for mixer in mixers):
+        yield "attention with keys and values of different widths"
+    if stack.towers:
+        yield "encoders"
+    yield "output matrix over the vocabulary (lm_head), and its norms and activations"
 
 
 def _projections(mixer: Attention, tp: int) -> Iterator[tuple[int, int]]:

@@ -4,8 +4,10 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any, Protocol
 
 from planner.calibration_run import Verdict
@@ -16,6 +18,8 @@ LEAST_CALLS = 8
 """Calls in a graph at least, so that its launch does not count as the kernel's time."""
 WARM_UP = 3
 HARDLY_ANY = 3
+SPIN_UP_S = 0.2
+SPIN_UP_WIDTH = 2048
 
 Call = Callable[[], object]
 
@@ -183,6 +187,15 @@ def _undisturbed(timings: Sequence[tuple[float, bool]], least: int) -> Sample:
         return Sample(kept, "wall_clock", aside, disturbed=True, notes=(note,))
     note = "other processes disturbed most timings: all of them were kept"
     return Sample(tuple(seconds for seconds, _ in timings), "wall_clock", disturbed=True, notes=(note,))
+
+
+def spin_up(torch: ModuleType, device: str, seconds: float = SPIN_UP_S) -> None:
+    """Work on a device that was idle, until its clocks have risen."""
+    end = time.monotonic() + seconds
+    with suppress(torch.OutOfMemoryError):  # each point will say so
+        numbers = torch.randn(SPIN_UP_WIDTH, SPIN_UP_WIDTH, device=device)
+        while time.monotonic() < end:
+            torch.mm(numbers, numbers).sum().item()  # item waits for the device
 
 
 def _run(calls: Sequence[Call]) -> None:

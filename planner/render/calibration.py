@@ -48,6 +48,7 @@ def draw(calibration: Calibration) -> RenderableType:
         parts += _lines("Notes", (*calibration.environment.notes, *_point_notes(calibration.points)))
     if calibration.kernels:
         parts += [_heading(f"Fitted constants, as shares of {calibration.peaks}"), _fits(calibration.kernels)]
+        parts += _lines("Doubts about the fits", _doubts(calibration.kernels))
     parts += _lines(
         "Borrowed", (f"{b.family}: {b.borrowed_family} of {b.calibration}; {b.rule}" for b in calibration.borrowed)
     )
@@ -81,7 +82,7 @@ def plot(curve: Curve, width: int) -> str:
 def _machine(machine: Environment) -> Text:
     """Device, software and settings in a few lines."""
     memory = f"{machine.memory_bytes / GIB:.1f} GiB" if machine.memory_bytes else None
-    clocks = f"{machine.sm_clock_mhz} of {machine.max_sm_clock_mhz} MHz" if machine.sm_clock_mhz else None
+    clocks = f"idle at {machine.sm_clock_mhz} of {machine.max_sm_clock_mhz} MHz" if machine.sm_clock_mhz else None
     facts = (
         machine.device,
         machine.accelerator and f"profile {machine.accelerator}",
@@ -138,6 +139,10 @@ def _fits(fits: Sequence[FittedKernel]) -> Table:
         )
         table.add_row(*map(Text, (*cells, _constants(fit))))
     return table
+
+
+def _doubts(fits: Iterable[FittedKernel]) -> list[str]:
+    return [f"{fit.family.replace('_', ' ')} {fit.key} {fit.kernel}: {fit.notes}" for fit in fits if fit.notes]
 
 
 def _errors(errors: Errors) -> tuple[str, str]:
