@@ -1,6 +1,7 @@
 """`planner calibrate ...`: measuring this machine, drawing what was measured, and fitting tables of others."""
 
 import os
+from datetime import date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,7 @@ from planner.console import (
 from planner.errors import InputError, MachineError
 from planner.inputs import Accelerator
 from planner.origin import Origin
+from planner.printable import escaped
 
 if TYPE_CHECKING:
     from planner.calibrate.session import Device
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 160
 REDUCE_REPLAYS = 20
+NO_SCIPY = "scipy is not installed, and the fit needs it: pip install 'llm-serving-planner[calibrate]'"
 
 calibrate_app = typer.Typer(rich_markup_mode=None)
 
@@ -77,7 +80,7 @@ def calibrate(
     accelerator = catalog.load_accelerator(gpu) if gpu else None
     _check_output(output, force=force)
     if find_spec("scipy") is None:
-        raise MachineError("scipy is not installed, and the fit needs it: pip install 'llm-serving-planner[calibrate]'")
+        raise MachineError(NO_SCIPY)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler writes to stderr as it loads
     opened = open_device(index, _configuration, shared=shared)
     if accelerator is None and opened.card.profile:
@@ -88,20 +91,41 @@ def calibrate(
     _write(run, output_format, None, force=False)
 
 
-@calibrate_app.command("fit", epilog="\b\nExample: planner calibrate fit kernel_*.csv.gz -o profiles/calibrations")
+@calibrate_app.command(
+    "fit", epilog="\b\nExample: planner calibrate fit kernel_*.csv.gz -o calibrations --source 'our H100, June'"
+)
 def fit(
     tables: Annotated[list[Path], typer.Argument(help="Tables of measured kernels, CSV or CSV.gz, any families.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one file per GPU and engine.")] = Path(
-        "profiles/calibrations"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one file per GPU and engine; needed.")],
+    source: Annotated[
+        str | None, typer.Option(help="Where the tables are from; default: the names of their files.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the tables; default: none is stated.")] = None,
+    attribution: Annotated[
+        str | None, typer.Option(help="What their licence asks to be said; default: nothing.")
+    ] = None,
+    as_of: Annotated[
+        datetime | None, typer.Option(help="When the tables were made or read; default: today.", formats=["%Y-%m-%d"])
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Fit constants to tables of others: a calibration for every GPU and engine that they cover."""
-    from planner.calibrate.bundle import fit_tables, write_calibrations
+    from planner.calibrate.bundle import Provenance, check_folder, fit_tables, write_calibrations
 
+    if find_spec("scipy") is None:
+        raise MachineError(NO_SCIPY)
+    check_folder(output, (), overwrite=force)
+    named = source or f"the tables given: {', '.join(table.name for table in tables)}"
+    stated = (escaped(text) if text else None for text in (licence, attribution))
+    provenance = Provenance(escaped(named), as_of.date() if as_of else date.today(), *stated)
     with progress() as bar:
         task = bar.add_task("fitting")
-        calibrations, left_out = fit_tables(tables, lambda i, n: bar.update(task, completed=i, total=n))
+        calibrations, left_out = fit_tables(
+            tables,
+            provenance,
+            lambda i, n: bar.update(task, completed=i, total=n),
+            lambda names: check_folder(output, names, overwrite=force),
+        )
     files = write_calibrations(calibrations, output, overwrite=force)
     lines = (f"{path}: {c.points_used:,} points" for path, c in zip(files, calibrations, strict=True))
     emit("".join(f"{line}\n" for line in (*lines, *left_out)), None, force=False)

@@ -1,12 +1,13 @@
 """Shipped calibrations against measured kernels that no fit has seen, and what every shipped file must hold."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from planner.calibrate.bundle import fit_tables, write_calibrations
+from planner.calibrate.bundle import Provenance, fit_tables, write_calibrations
 from planner.calibrate.fit import held_out
 from planner.calibrate.score import BOUNDS, score_tables
 from planner.calibrate.shipped import calibration_names, calibration_yaml, load_calibration
@@ -38,6 +39,9 @@ SHIPPED_MEDIANS = {
     "collective": (6.5, 20.0),
 }
 """Held-out errors [%] of the shipped constants on this sample: median over keys of median and 90th percentile."""
+
+
+PROVENANCE = Provenance("a sample", date(2026, 11, 30))
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -132,7 +136,8 @@ def test_another_gpus_constants_are_an_extrapolation_and_may_exceed_the_bounds()
 def test_tables_fit_write_and_load_again(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     seen: list[tuple[int, int]] = []
-    calibrations, notes = fit_tables([path for path in TABLES if "moe" not in path.name], lambda *at: seen.append(at))
+    paths = [path for path in TABLES if "moe" not in path.name]
+    calibrations, notes = fit_tables(paths, PROVENANCE, lambda *at: seen.append(at))
     assert seen[-1][0] + 1 == seen[-1][1] == len(calibrations) == 4
     assert any("over PCIe they vary tenfold" in note for note in notes)
     written = write_calibrations(calibrations, tmp_path, overwrite=False)

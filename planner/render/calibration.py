@@ -52,7 +52,8 @@ def draw(calibration: Calibration) -> RenderableType:
         "Borrowed", (f"{b.family}: {b.borrowed_family} of {b.calibration}; {b.rule}" for b in calibration.borrowed)
     )
     parts += _lines("Left out", calibration.left_out)
-    parts += _lines("Source", (f"{calibration.source} ({calibration.licence}), {calibration.as_of}",))
+    licence = f" ({calibration.licence})" if calibration.licence else ""
+    parts += _lines("Source", (f"{calibration.source}{licence}, {calibration.as_of}",))
     return Group(*parts)
 
 
