@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from planner import catalog, documents, saved
+from planner import catalog
 from planner.console import (
     ForceOption,
     Format,
@@ -21,8 +21,7 @@ from planner.console import (
 )
 from planner.errors import InputError, MachineError
 from planner.inputs import Accelerator
-from planner.origin import Origin
-from planner.printable import escaped
+from planner.printable import counted, escaped
 
 if TYPE_CHECKING:
     from planner.calibrate.session import Device
@@ -67,7 +66,9 @@ def calibrate(
     if output_format is Format.markdown:
         raise InputError("--format: markdown is not offered here; accepted: text, yaml, json")
     if show is not None:
-        _write(_load(show), output_format, output, force=force)
+        from planner.calibrate.shipped import load_calibration
+
+        _write(load_calibration(show), output_format, output, force=force)
         return
     from planner.calibrate.device import parse_device
     from planner.calibrate.session import open_device
@@ -127,7 +128,7 @@ def fit(
             lambda names: check_folder(output, names, overwrite=force),
         )
     files = write_calibrations(calibrations, output, overwrite=force)
-    lines = (f"{path}: {c.points_used:,} points" for path, c in zip(files, calibrations, strict=True))
+    lines = (f"{path}: {counted(c.points_used, 'point')}" for path, c in zip(files, calibrations, strict=True))
     emit("".join(f"{line}\n" for line in (*lines, *left_out)), None, force=False)
 
 
@@ -186,19 +187,6 @@ def _drawn(calibration: "Calibration", width: int) -> str:
     drawn = text.plain(render.draw(calibration), max(width, PIPE_WIDTH))
     curves = curves_of(calibration) if isinstance(calibration, CalibrationRun) else ()
     return drawn + "".join(f"\n{render.plot(curve, width)}\n" for curve in curves)
-
-
-def _load(ref: str) -> "Calibration":
-    """A run's file, or a calibration by file or shipped name."""
-    from planner.calibrate.shipped import load_calibration
-    from planner.calibration_run import CalibrationRun
-
-    path = Path(ref)
-    if path.is_file():
-        fields = documents.load_mapping(path, saved.MAX_REPORT_BYTES)
-        if "environment" in fields:
-            return documents.validate(CalibrationRun, fields, Origin(ref))
-    return load_calibration(ref)
 
 
 def _model_shapes(ref: str, tp: int) -> "Shapes":

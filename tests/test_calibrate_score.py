@@ -9,14 +9,17 @@ from typer.testing import CliRunner
 
 from planner.calibrate.bundle import Provenance, fit_tables, write_calibrations
 from planner.calibrate.fit import held_out
+from planner.calibrate.points import GemmPoint
 from planner.calibrate.score import BOUNDS, score_tables
 from planner.calibrate.shipped import calibration_names, calibration_yaml, load_calibration
 from planner.calibrate.tables import read_table
 from planner.calibration import Calibration, KernelConstants
+from planner.calibration_run import CalibrationRun
 from planner.cli import app
 from planner.documents import load_mapping
 from planner.errors import InputError
 from tests.scenarios import ROOT
+from tests.test_cli_calibrate import RUN
 
 KERNELS = ROOT / "tests/oracles/kernels"
 TABLES = sorted(KERNELS.glob("*.csv.gz"))
@@ -170,6 +173,41 @@ def test_what_is_written_is_read_by_planners_own_reader(tmp_path: Path) -> None:
     path.write_text(calibration_yaml(shipped).replace("floor_us: ", "floor_us: -"), "utf-8")
     with pytest.raises(InputError, match="floor_us"):
         load_calibration(str(path))
+
+
+GEMM_HEADER = "gpu,engine,ver,gemm_dtype,n,k,m,lat_us"
+
+
+def test_tables_that_test_nothing_do_not_pass(tmp_path: Path) -> None:
+    table = tmp_path / "gemm.csv"
+    seen = next(m for m in range(1, 99) if not held_out(GemmPoint("bfloat16", 1024, 1024, m, 1.0)))
+    table.write_text(f"{GEMM_HEADER}\nh100-sxm,vllm,1,bfloat16,1024,1024,{seen},9.5\n", "utf-8")
+    code, text = run(str(table))
+    assert code == 3
+    assert text.splitlines()[-1] == "gemm: none of 1 point was held out of the fits"
+    table.write_text(f"{GEMM_HEADER}\n", "utf-8")
+    assert run(str(table)) == (3, f"{table}: nothing scored: no rows under the header\n")
+    table.write_text(
+        "gpu,engine,ver,kv,q_heads,kv_heads,batch,kv_len,lat_us\nh100-sxm,vllm,1,bfloat16,32,8,1,16,9", "utf-8"
+    )
+    code, text = run(str(table))
+    assert code == 3
+    assert text.startswith(f"{table}: nothing scored: none of 1 row is within the selection (attention over")
+    assert text.count("\n") == 1
+    assert "selection" in json.loads(run(str(table), "--format", "json")[1])["exceeded"][0]
+
+
+def test_a_run_of_this_machine_can_be_held_against_tables(tmp_path: Path) -> None:
+    entry = load_calibration("h100-sxm-vllm").find("gemm", "bfloat16")
+    assert entry is not None
+    kernels = json.dumps([entry.model_dump(mode="json")])
+    file = tmp_path / "own"
+    file.write_text(RUN.replace("kernels: []", f"kernels: {kernels}"), "utf-8")
+    assert isinstance(load_calibration(str(file)), CalibrationRun)
+    code, text = run(str(KERNELS / "kernel_gemm.csv.gz"), "--calibration", str(file))
+    assert code in (0, 3)
+    assert "gemm               h100-sxm" in text
+    assert "calibration h100-sxm-torch-2.13.0 has no constants for nvfp4" in text
 
 
 def test_names_in_a_table_open_no_files_and_unknown_dtypes_are_not_scored(

@@ -241,7 +241,7 @@ def test_the_fastest_kernel_is_one_with_constants(tmp_path: Path) -> None:
     assert found.left_out == ("decode_attention bfloat16 quick: only 3 points",)
 
 
-def test_without_common_shapes_the_kernel_nearer_the_roofline_is_the_fastest(tmp_path: Path) -> None:
+def test_without_common_shapes_the_constants_tell_which_kernel_is_the_fastest(tmp_path: Path) -> None:
     pytest.importorskip("scipy", reason="needs scipy")
     lines = decode_lines(kernel="a-slow", factor=3)[::2] + decode_lines(kernel="b-quick")[1::2]
     table = decode_table(tmp_path, lines)

@@ -1,15 +1,15 @@
 """Public tables -> one calibration per GPU and engine: `planner calibrate fit TABLE...`."""
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from planner.calibrate.accuracy import seconds_of
 from planner.calibrate.fit import HOLDOUT_RULE, LEAST_POINTS, fit
-from planner.calibrate.forms import Peaks, work_of
+from planner.calibrate.forms import Peaks
 from planner.calibrate.peaks import peaks_for, shipped_accelerator
 from planner.calibrate.points import Point, shape_of
 from planner.calibrate.shipped import calibration_yaml
@@ -18,6 +18,7 @@ from planner.calibration import Borrowed, Calibration, Errors, FittedKernel, Tab
 from planner.errors import InputError
 from planner.inputs import Accelerator
 from planner.output import write_whole
+from planner.printable import counted
 
 LIBRARIES = ("nccl",)
 """`engine` of rows that every engine on the GPU shares."""
@@ -167,7 +168,7 @@ def _fit_key(draft: Draft, family: str, key: str, rows: Sequence[Row]) -> list[F
     for kernel, found in sorted(by_kernel.items()):
         points = [row.point for row in found]
         if len(points) < LEAST_POINTS:
-            draft.left_out.append(f"{family} {key} {kernel}: only {len(points)} point{'s' if len(points) > 1 else ''}")
+            draft.left_out.append(f"{family} {key} {kernel}: only {counted(len(points), 'point')}")
             continue
         try:
             peaks = peaks_for(draft.gpu, points[0])
@@ -211,33 +212,27 @@ def _unfused(engine: str, family: str, key: str) -> bool:
 def mark_fastest(
     entries: Sequence[FittedKernel], points: Mapping[str, Sequence[Point]], peaks: Peaks
 ) -> list[FittedKernel]:
-    """The fits of one family and key, of which exactly one is the fastest.
+    """The fits of one family and key, of which exactly one is the fastest: by its times on the shapes that all ran.
 
+    Where they have no shape in common: by the times that their constants predict for every shape that any ran.
     points: of each fitted kernel
     """
-    fastest = fastest_kernel({entry.kernel: points[entry.kernel] for entry in entries}, peaks)
+    measured = {e.kernel: {shape_of(p): math.log(p.seconds) for p in points[e.kernel]} for e in entries}
+    times = measured if set.intersection(*map(set, measured.values())) else _predicted(entries, points, peaks)
+    common = set.intersection(*map(set, times.values()))
+    fastest = min(sorted(times), key=lambda kernel: sum(times[kernel][shape] for shape in common))
     return [entry.model_copy(update={"fastest": entry.kernel == fastest}) for entry in entries]
 
 
-def fastest_kernel(points: Mapping[str, Sequence[Point]], peaks: Peaks) -> str:
-    """The kernel with the least geometric mean of times on the shapes that all of them ran.
-
-    Where they have no shape in common: of times over the least that the peaks allow.
-    """
-    times = {kernel: {shape_of(p): math.log(p.seconds) for p in found} for kernel, found in points.items()}
-    common = set.intersection(*(set(found) for found in times.values()))
-    if common:
-        return min(sorted(times), key=lambda kernel: sum(times[kernel][shape] for shape in common))
-    return min(
-        sorted(points), key=lambda kernel: statistics.fmean(_log_over_roofline(p, peaks) for p in points[kernel])
-    )
-
-
-def _log_over_roofline(point: Point, peaks: Peaks) -> float:
-    """Logarithm of the measured time over the longer of bytes and FLOPs at the peaks [1]."""
-    work = work_of(point)
-    compute = work.flops / peaks.flops_per_s if peaks.flops_per_s else 0.0
-    return math.log(point.seconds / max(work.bytes / peaks.bytes_per_s, compute))
+def _predicted(
+    entries: Sequence[FittedKernel], points: Mapping[str, Sequence[Point]], peaks: Peaks
+) -> dict[str, dict[str, float]]:
+    """Kernel -> shape -> logarithm of the predicted seconds, for every shape that any of the kernels ran."""
+    shapes = {shape_of(point): point for entry in entries for point in points[entry.kernel]}
+    return {
+        entry.kernel: {shape: math.log(seconds_of(p, entry.constants, peaks)) for shape, p in shapes.items()}
+        for entry in entries
+    }
 
 
 def _table(points: Sequence[Point]) -> Table:

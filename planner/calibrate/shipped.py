@@ -3,12 +3,15 @@
 from pathlib import Path
 
 from planner.calibration import Calibration
+from planner.calibration_run import CalibrationRun
 from planner.catalog import bundled
 from planner.documents import load_mapping, to_yaml, validate
 from planner.errors import InputError, nearest
 from planner.origin import Origin
 
 FOLDER = "profiles/calibrations"
+MAX_CALIBRATION_BYTES = 16 * 2**20
+"""Of a file: a run's holds every raw point."""
 
 
 def calibration_names() -> list[str]:
@@ -17,11 +20,12 @@ def calibration_names() -> list[str]:
 
 
 def load_calibration(ref: str) -> Calibration:
-    """A calibration by shipped name or path.
+    """A calibration by shipped name or path; of a path, a CalibrationRun where the file holds a run.
 
     raises: InputError with the nearest names, or with every problem of the file
     """
-    if "/" in ref or ref.endswith((".yaml", ".yml", ".json")):
+    is_path = "/" in ref or ref.endswith((".yaml", ".yml", ".json"))
+    if is_path or (ref not in calibration_names() and Path(ref).is_file()):
         return _read(Path(ref))
     return shipped_calibration(ref)
 
@@ -38,7 +42,8 @@ def shipped_calibration(name: str) -> Calibration:
 
 
 def _read(path: Path) -> Calibration:
-    return validate(Calibration, load_mapping(path), Origin(str(path)))
+    fields = load_mapping(path, MAX_CALIBRATION_BYTES)
+    return validate(CalibrationRun if "environment" in fields else Calibration, fields, Origin(str(path)))
 
 
 def calibration_yaml(calibration: Calibration) -> str:
