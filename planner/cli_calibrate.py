@@ -1,6 +1,7 @@
 """`planner calibrate ...`: measuring this machine, drawing what was measured, and fitting tables of others."""
 
 import os
+import sys
 from datetime import date, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -174,19 +175,25 @@ def _write(calibration: "Calibration", form: Format, output: Path | None, *, for
     elif form is Format.json:
         emit(calibration.model_dump_json(indent=2, exclude_defaults=True) + "\n", output, force=force)
     else:
-        emit(_drawn(calibration, Console().width if output is None else PIPE_WIDTH), output, force=force)
+        _draw(calibration, output, force=force)
 
 
-def _drawn(calibration: "Calibration", width: int) -> str:
-    """Tables, and for a run the plots."""
+def _draw(calibration: "Calibration", output: Path | None, *, force: bool) -> None:
+    """Tables, and for a run the plots: as wide as the terminal, where there is one."""
     from planner.calibrate.curves import curves_of
     from planner.calibration_run import CalibrationRun
     from planner.render import calibration as render
     from planner.render import text
 
-    drawn = text.plain(render.draw(calibration), max(width, PIPE_WIDTH))
+    width = Console().width if output is None else PIPE_WIDTH
     curves = curves_of(calibration) if isinstance(calibration, CalibrationRun) else ()
-    return drawn + "".join(f"\n{render.plot(curve, width)}\n" for curve in curves)
+    plots = "".join(f"\n{render.plot(curve, width)}\n" for curve in curves)
+    if output is None and sys.stdout.isatty():
+        console = Console()
+        text.write(render.draw(calibration, console.width), console)
+        emit(plots, None, force=False)
+    else:
+        emit(text.plain(render.draw(calibration, PIPE_WIDTH), PIPE_WIDTH) + plots, output, force=force)
 
 
 def _model_shapes(ref: str, tp: int) -> "Shapes":

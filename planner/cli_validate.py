@@ -1,10 +1,12 @@
 """`planner validate ...`: planner held against figures of others."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from planner import catalog, documents, saved
 from planner.console import DONE, NOT_FEASIBLE, Format, FormatOption, emit_rows, hub_cache, progress
@@ -85,5 +87,6 @@ def validate_kernels(
     from planner.calibrate import score  # not needed by any other command's start-up
 
     scores = score.score_tables(tables, calibration)
-    emit_rows(score.fields(scores), score.lines(scores), output_format)
+    width = Console().width if sys.stdout.isatty() else score.WIDE
+    emit_rows(score.fields(scores), score.lines(scores, width), output_format)
     raise typer.Exit(NOT_FEASIBLE if scores.exceeded or not scores.keys else DONE)

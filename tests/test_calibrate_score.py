@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from planner.calibrate import score
 from planner.calibrate.bundle import Provenance, fit_tables, write_calibrations
 from planner.calibrate.fit import held_out
 from planner.calibrate.points import GemmPoint
@@ -173,6 +174,14 @@ def test_what_is_written_is_read_by_planners_own_reader(tmp_path: Path) -> None:
     path.write_text(calibration_yaml(shipped).replace("floor_us: ", "floor_us: -"), "utf-8")
     with pytest.raises(InputError, match="floor_us"):
         load_calibration(str(path))
+
+
+def test_scores_fit_a_narrow_terminal() -> None:
+    scores = score_tables(TABLES)
+    table = [line for line in score.lines(scores, 80) if "%" in line or line.startswith("family")]
+    assert len(table) == 1 + len(scores.groups) + len(scores.families)
+    assert max(map(len, table)) <= 80
+    assert max(len(line) for line in score.lines(scores) if "%" in line) == score.WIDE
 
 
 GEMM_HEADER = "gpu,engine,ver,gemm_dtype,n,k,m,lat_us"

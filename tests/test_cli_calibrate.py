@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from planner.calibrate.shipped import load_calibration
 from planner.cli import app
+from planner.render import calibration as render
+from planner.render import text
 from tests.scenarios import ROOT
 
 QUICK = ["calibrate", "--device", "cpu", "--quick"]
@@ -177,6 +179,28 @@ def wait_for_torch(pid: int) -> None:
         assert time.monotonic() < end
         time.sleep(0.05)
     time.sleep(4)
+
+
+def test_a_calibration_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN, "utf-8")
+    shipped = load_calibration("h100-sxm-vllm")
+    for calibration in (load_calibration(str(file)), shipped):
+        shown = text.plain(render.draw(calibration, 80), 80)
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "…" not in shown
+    assert "1 point: 1 ok" not in shown
+    assert "held out: median" in shown
+
+
+def test_every_constant_with_an_effect_is_shown_and_counts_have_their_plural(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN.replace("threads: 8", "threads: 1"), "utf-8")
+    assert " 1 CPU thread " in invoke("calibrate", "--show", str(file))[1]
+    shown = text.plain(render.draw(load_calibration("l40s-vllm"), 160), 400)
+    for part in ("norm ", " ns a step", " ns an item", " activation passes", "L2 reach ", "L2 speedup "):
+        assert part in shown
+    assert " token passes" not in shown, "only MoE has them, and this file borrows MoE"
 
 
 DECODE_HEADER = "gpu,engine,ver,kernel_source,kv,q_heads,kv_heads,batch,kv_len,lat_us"

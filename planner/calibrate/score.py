@@ -26,6 +26,12 @@ BOUNDS = {
 """What a family's held-out errors may be, as a median over keys of the key's median and 90th percentile [%]."""
 
 
+WIDE = 117
+"""Columns that a line of scores takes."""
+NARROW = (0, 1, 2, 5, 8, 9, 10)
+"""Of a line's cells, those that a narrow terminal shows: the names, the median, and the held-out points."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyScore:
     """One key (dtype and kernel, or operation and ranks) on one GPU and engine."""
@@ -220,16 +226,20 @@ def fields(scores: Scores) -> dict[str, object]:
     return {**groups, "keys": keys, "unscored": list(scores.unscored), "exceeded": list(scores.exceeded)}
 
 
-def lines(scores: Scores) -> Iterator[str]:
-    """The scores as text: a line for each group, then for each family, then what has no constants."""
+def lines(scores: Scores, width: int = WIDE) -> Iterator[str]:
+    """The scores as text: a line for each group, then for each family, then what has no constants.
+
+    width: of the terminal; below WIDE, columns are left out
+    """
     head = ("family", "GPU", "engine", "keys", "points", "median", "p90", "bias", "held out", "median", "p90")
     if scores.groups:
-        yield _line(*head)
+        yield _line(*head, wide=width >= WIDE)
     for group in (*scores.groups, *scores.families):
         rest = (group.held_out_points, _percent(group.held_out_median_percent), _percent(group.held_out_p90_percent))
         figures = (_percent(group.median_percent), _percent(group.p90_percent), f"{group.bias_percent:+.1f} %")
         name = (group.family, group.gpu or "every GPU", group.engine or "")
-        yield _line(*name, f"{group.keys:,}", f"{group.points:,}", *figures, f"{rest[0]:,}", *rest[1:])
+        cells = (*name, f"{group.keys:,}", f"{group.points:,}", *figures, f"{rest[0]:,}", *rest[1:])
+        yield _line(*cells, wide=width >= WIDE)
     yield from (f"not scored: {reason}" for reason in scores.unscored)
     extrapolated = sum(key.extrapolated for key in scores.keys)
     if extrapolated:
@@ -237,8 +247,10 @@ def lines(scores: Scores) -> Iterator[str]:
     yield from scores.exceeded
 
 
-def _line(*cells: str) -> str:
-    widths = (18, 20, 7, 5, 8, 8, 8, 8, 9, 8, 8)
+def _line(*cells: str, wide: bool) -> str:
+    widths: tuple[int, ...] = (18, 20, 7, 5, 8, 8, 8, 8, 9, 8, 8)
+    if not wide:
+        cells, widths = tuple(cells[i] for i in NARROW), (17, 19, 6, 8, 8, 8, 7)
     left = [cell.ljust(width) for cell, width in zip(cells[:3], widths[:3], strict=True)]
     right = [cell.rjust(width) for cell, width in zip(cells[3:], widths[3:], strict=True)]
     return " ".join((*left, *right)).rstrip()
