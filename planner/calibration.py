@@ -122,8 +122,8 @@ class Calibration(Input):
     left_out: tuple[Printable, ...] = ()
     """What the tables hold and this file does not, and why."""
     source: Printable
-    licence: Printable
-    attribution: Printable
+    licence: Printable | None = None
+    attribution: Printable | None = None
     as_of: date
     notes: Printable | None = None
 

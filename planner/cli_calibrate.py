@@ -1,6 +1,8 @@
 """`planner calibrate ...`: measuring this machine, drawing what was measured, and fitting tables of others."""
 
 import os
+import sys
+from datetime import date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from planner import catalog, documents, saved
+from planner import catalog
 from planner.console import (
     ForceOption,
     Format,
@@ -20,7 +22,7 @@ from planner.console import (
 )
 from planner.errors import InputError, MachineError, PlannerError
 from planner.inputs import Accelerator
-from planner.origin import Origin
+from planner.printable import counted, escaped
 
 if TYPE_CHECKING:
     from planner.calibrate.session import Device
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 160
 REDUCE_REPLAYS = 20
-NEEDED = ("torch", "scipy")
 
 calibrate_app = typer.Typer(rich_markup_mode=None)
 
@@ -65,7 +66,9 @@ def calibrate(
     if output_format is Format.markdown:
         raise InputError("--format: markdown is not offered here; accepted: text, yaml, json")
     if show is not None:
-        _write(_load(show), output_format, output, force=force)
+        from planner.calibrate.shipped import load_calibration
+
+        _write(load_calibration(show), output_format, output, force=force)
         return
     from planner.calibrate.device import parse_device
     from planner.calibrate.session import check_profile, open_device
@@ -79,7 +82,7 @@ def calibrate(
     shapes = _model_shapes(model, tp) if model else None
     accelerator = catalog.load_accelerator(gpu) if gpu else None
     _check_output(output, force=force)
-    _check_packages()
+    _check_packages("torch", "scipy")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler writes to stderr as it loads
     opened = open_device(index, _configuration, shared=shared)
     check_profile(accelerator, opened.card)
@@ -91,22 +94,42 @@ def calibrate(
     _write(run, output_format, None, force=False)
 
 
-@calibrate_app.command("fit", epilog="\b\nExample: planner calibrate fit kernel_*.csv.gz -o profiles/calibrations")
+@calibrate_app.command(
+    "fit", epilog="\b\nExample: planner calibrate fit kernel_*.csv.gz -o calibrations --source 'our H100, June'"
+)
 def fit(
     tables: Annotated[list[Path], typer.Argument(help="Tables of measured kernels, CSV or CSV.gz, any families.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one file per GPU and engine.")] = Path(
-        "profiles/calibrations"
-    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one file per GPU and engine; needed.")],
+    source: Annotated[
+        str | None, typer.Option(help="Where the tables are from; default: the names of their files.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the tables; default: none is stated.")] = None,
+    attribution: Annotated[
+        str | None, typer.Option(help="What their licence asks to be said; default: nothing.")
+    ] = None,
+    as_of: Annotated[
+        datetime | None, typer.Option(help="When the tables were made or read; default: today.", formats=["%Y-%m-%d"])
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     """Fit constants to tables of others: a calibration for every GPU and engine that they cover."""
-    from planner.calibrate.bundle import fit_tables, write_calibrations
+    from planner.calibrate.bundle import Provenance, check_folder, fit_tables, write_calibrations
 
+    _check_packages("scipy")
+    check_folder(output, (), overwrite=force)
+    named = source or f"the tables given: {', '.join(table.name for table in tables)}"
+    stated = (escaped(text) if text else None for text in (licence, attribution))
+    provenance = Provenance(escaped(named), as_of.date() if as_of else date.today(), *stated)
     with progress() as bar:
         task = bar.add_task("fitting")
-        calibrations, left_out = fit_tables(tables, lambda i, n: bar.update(task, completed=i, total=n))
+        calibrations, left_out = fit_tables(
+            tables,
+            provenance,
+            lambda i, n: bar.update(task, completed=i, total=n),
+            lambda names: check_folder(output, names, overwrite=force),
+        )
     files = write_calibrations(calibrations, output, overwrite=force)
-    lines = (f"{path}: {c.points_used:,} points" for path, c in zip(files, calibrations, strict=True))
+    lines = (f"{path}: {counted(c.points_used, 'point')}" for path, c in zip(files, calibrations, strict=True))
     emit("".join(f"{line}\n" for line in (*lines, *left_out)), None, force=False)
 
 
@@ -162,32 +185,25 @@ def _write(calibration: "Calibration", form: Format, output: Path | None, *, for
     elif form is Format.json:
         emit(calibration.model_dump_json(indent=2, exclude_defaults=True) + "\n", output, force=force)
     else:
-        emit(_drawn(calibration, Console().width if output is None else PIPE_WIDTH), output, force=force)
+        _draw(calibration, output, force=force)
 
 
-def _drawn(calibration: "Calibration", width: int) -> str:
-    """Tables, and for a run the plots."""
+def _draw(calibration: "Calibration", output: Path | None, *, force: bool) -> None:
+    """Tables, and for a run the plots: as wide as the terminal, where there is one."""
     from planner.calibrate.curves import curves_of
     from planner.calibration_run import CalibrationRun
     from planner.render import calibration as render
     from planner.render import text
 
-    drawn = text.plain(render.draw(calibration), max(width, PIPE_WIDTH))
+    width = Console().width if output is None else PIPE_WIDTH
     curves = curves_of(calibration) if isinstance(calibration, CalibrationRun) else ()
-    return drawn + "".join(f"\n{render.plot(curve, width)}\n" for curve in curves)
-
-
-def _load(ref: str) -> "Calibration":
-    """A run's file, or a calibration by file or shipped name."""
-    from planner.calibrate.shipped import load_calibration
-    from planner.calibration_run import CalibrationRun
-
-    path = Path(ref)
-    if path.is_file():
-        fields = documents.load_mapping(path, saved.MAX_REPORT_BYTES)
-        if "environment" in fields:
-            return documents.validate(CalibrationRun, fields, Origin(ref))
-    return load_calibration(ref)
+    plots = "".join(f"\n{render.plot(curve, width)}\n" for curve in curves)
+    if output is None and sys.stdout.isatty():
+        console = Console()
+        text.write(render.draw(calibration, console.width), console)
+        emit(plots, None, force=False)
+    else:
+        emit(text.plain(render.draw(calibration, PIPE_WIDTH), PIPE_WIDTH) + plots, output, force=force)
 
 
 def _model_shapes(ref: str, tp: int) -> "Shapes":
@@ -209,12 +225,12 @@ def _check_cpu(gpu: str | None, dtypes: tuple[str, ...]) -> None:
         raise InputError("--dtype fp8: a CPU takes seconds for each product of it; accepted here: bf16, fp16, fp32")
 
 
-def _check_packages() -> None:
-    """Every package that measuring and fitting cannot do without.
+def _check_packages(*needed: str) -> None:
+    """Packages that measuring or fitting cannot do without.
 
     raises: MachineError that names all that are missing
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         verb, them = ("is", "it") if len(missing) == 1 else ("are", "them")
         raise MachineError(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from planner import catalog, documents, saved
 from planner.console import (
@@ -43,7 +44,7 @@ def validate_memory(
     loaded = documents.load_json(oracle, saved.MAX_ORACLE_BYTES)
     with progress() as bar:
         task = bar.add_task("rows")
-        score = score_memory(loaded, configs, engine, lambda i, n: bar.update(task, completed=i, total=n))
+        score = score_memory(loaded, configs, engine, lambda i, n: bar.update(task, completed=i, total=n), str(oracle))
     lines = (
         f"rows {score.rows:,}, equal {score.equal:,}, refused {score.refused:,}, "
         f"mismatches {len(score.mismatches):,}; weights of {score.weights_rows:,} rows: "
@@ -70,10 +71,11 @@ def validate_logs(
 
     rows = read_rows(documents.read_text(file, saved.MAX_ORACLE_BYTES), str(file))
     score = score_logs(rows, configs, gpu, hub_cache())
+    worst = "" if score.worst_pool_gib is None else f" (worst {score.worst_pool_gib:.2f} GiB)"
     lines = (
         *score.lines,
-        f"rows {score.rows:,}, refused {score.refused:,}, pool within 1 GiB {score.pool_within:,} (worst "
-        f"{score.worst_pool_gib:.2f} GiB), concurrency within 0.1 % or the log's rounding "
+        f"rows {score.rows:,}, refused {score.refused:,}, pool within 1 GiB {score.pool_within:,}{worst}, "
+        f"concurrency within 0.1 % or the log's rounding "
         f"{score.concurrency_within:,} of {score.concurrency_rows:,} without pipeline parallelism",
         *score.mismatches,
     )
@@ -99,7 +101,8 @@ def validate_kernels(
     from planner.calibrate import score  # not needed by any other command's start-up
 
     scores = score.score_tables(tables, calibration)
-    emit_rows(score.fields(scores), score.lines(scores), output_format)
+    width = Console().width if sys.stdout.isatty() else score.WIDE
+    emit_rows(score.fields(scores), score.lines(scores, width), output_format)
     raise typer.Exit(NOT_FEASIBLE if scores.exceeded or not scores.keys else DONE)
 
 

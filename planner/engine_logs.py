@@ -147,7 +147,7 @@ def _log_rows(lines: list[tuple[int, str]]) -> Iterator[LogRow]:
         if found := _AVAILABLE.search(line):
             # ranks log one line each and the fullest governs
             available = min(Decimal(found[1]), available) if available is not None else Decimal(found[1])
-        if (found := _CONCURRENCY.search(line)) and config and available:
+        if (found := _CONCURRENCY.search(line)) and config and available is not None:
             length = int(found[1].replace(",", ""))
             yield _logged(number, config, utilization, batched, available, length, Decimal(found[2]))
             available = None

@@ -17,6 +17,15 @@ from planner.units import GIB
 ORACLE_POOL_BYTES = 24 * GIB
 """The pool that an oracle's num_blocks_24GiB and max_concurrency_24GiB are given for."""
 ACCELERATORS = {"h100": "h100-sxm", "b200": "b200-sxm", "a100": "a100-sxm-80gb", "kvdtypes": "h100-sxm"}
+AT_LENGTH = (
+    "reserved_blocks",
+    "reserved_bytes",
+    "held_bytes",
+    "num_blocks_24GiB",
+    "max_concurrency_24GiB",
+    "starts_24GiB",
+)
+"""What an oracle's row may give for a length."""
 WEIGHTS_WITHIN, QUANTISED_WEIGHTS_WITHIN = 0.001, 0.01
 WORKLOAD = {"name": "validation", "context_tokens": 1, "concurrency": 1, "source": "none: figures are per request"}
 PRICE = {"usd_per_hour": 1, "source": "none: nothing is priced"}
@@ -41,6 +50,8 @@ class Score:
 class OracleRow:
     """One run of the engine: its options and the figures it computed."""
 
+    field: str
+    """Where the oracle has it."""
     model: str
     hardware: str
     tp: int
@@ -56,17 +67,24 @@ class OracleRow:
 
 
 def score_memory(
-    oracle: Mapping[str, Any], configs: Path, engine: str, progress: Callable[[int, int], None] | None = None
+    oracle: Mapping[str, Any],
+    configs: Path,
+    engine: str,
+    progress: Callable[[int, int], None] | None = None,
+    file: str = "oracle",
 ) -> Score:
     """The planner's groups, blocks and bytes against an engine's own, row by row.
 
     oracle: `models` (name -> variants) and `other_hardware_and_dtypes`, as in kv_engine_oracle.json
     configs: a folder of checkpoint folders named ORG__NAME
-    raises: InputError where the oracle has not that form
+    file: what messages call the oracle
+    raises: InputError where the oracle has not that form, or nothing to compare
     """
     if not configs.is_dir():
         raise InputError(f"{configs}: no such folder; --configs holds a folder per model, named ORG__NAME")
-    rows = list(oracle_rows(oracle))
+    rows = list(oracle_rows(oracle, file))
+    if not rows:
+        raise InputError(f"{file}: models: no variants, so nothing is compared")
     score = Score()
     for done, row in enumerate(rows):
         if progress:
@@ -75,39 +93,54 @@ def score_memory(
     return score
 
 
-def oracle_rows(oracle: Mapping[str, Any]) -> Iterator[OracleRow]:
+def oracle_rows(oracle: Mapping[str, Any], file: str = "oracle") -> Iterator[OracleRow]:
     """Every row of an oracle file.
 
-    raises: InputError where the oracle has not that form
+    raises: InputError where the oracle has not that form, or a row has nothing to compare
     """
     models = oracle.get("models")
     if not isinstance(models, Mapping):
-        raise InputError("the oracle has no `models`: a mapping of names to variants is needed")
+        raise InputError(f"{file}: the oracle has no `models`: a mapping of names to variants is needed")
     try:
         rows = [*_model_rows(models), *_other_rows(oracle.get("other_hardware_and_dtypes") or {})]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the oracle has not the form of one: {error!r}") from error
+        raise InputError(f"{file}: the oracle has not the form of one: {error!r}") from error
     for row in rows:
         if not _is_whole(row):
-            raise InputError(f"the oracle has not the form of one: {shown(row.model)} has a row that cannot be read")
+            raise InputError(
+                f"{file}: the oracle has not the form of one: {shown(row.model)} has a row that cannot be read"
+            )
+        if not _has_figures(row.figures):
+            raise InputError(
+                f"{file}: {row.field}: nothing to compare: needed are `lengths` with {', '.join(AT_LENGTH)} or some of "
+                "them, or the `vllm_error` of an engine that refuses it"
+            )
         yield row
 
 
 def _model_rows(models: Mapping[str, Any]) -> Iterator[OracleRow]:
     for name, model in models.items():
-        for variant in model.get("variants", []):
+        for number, variant in enumerate(model.get("variants", [])):
             block = variant.get("block_size_arg", "default")
             asked = None if block == "default" else int(block)
             kv_dtype = str(variant.get("kv_dtype_arg", "auto"))
             kv_dtype = "auto" if "auto" in kv_dtype else kv_dtype
-            yield OracleRow(name, "h100", variant["tp"], asked, kv_dtype, variant)
+            yield OracleRow(f"models.{name}.variants[{number}]", name, "h100", variant["tp"], asked, kv_dtype, variant)
 
 
 def _other_rows(others: Mapping[str, Any]) -> Iterator[OracleRow]:
     for hardware, entries in others.items():
-        for entry in entries:
+        for number, entry in enumerate(entries):
             block, kv_dtype = entry["requested_block_size"], entry["requested_kv_dtype"]
-            yield OracleRow(entry["model"], hardware, entry["tp"], block, kv_dtype, entry)
+            yield OracleRow(
+                f"other_hardware_and_dtypes.{hardware}[{number}]",
+                entry["model"],
+                hardware,
+                entry["tp"],
+                block,
+                kv_dtype,
+                entry,
+            )
 
 
 def _is_whole(row: OracleRow) -> bool:
@@ -123,6 +156,12 @@ def _is_whole(row: OracleRow) -> bool:
         and isinstance(groups, list)
         and all(isinstance(group, list) and len(group) > 2 for group in groups)
     )
+
+
+def _has_figures(figures: Mapping[str, Any]) -> bool:
+    """Whether a row says what the engine computed at some length, or that it refuses."""
+    at_lengths = figures.get("lengths", {}).values()
+    return "vllm_error" in figures or any(at.get(name) is not None for at in at_lengths for name in AT_LENGTH)
 
 
 def _score_row(row: OracleRow, configs: Path, engine: str, score: Score) -> None:

@@ -29,7 +29,8 @@ class LogScore:
     """Rows without pipeline parallelism."""
     concurrency_within: int = 0
     """Concurrency within 0.1 % (or the log's rounding) once the logged pool is given."""
-    worst_pool_gib: float = 0.0
+    worst_pool_gib: float | None = None
+    """Absent where no row could be scored."""
     lines: list[str] = field(default_factory=list)
     """One per row: both figures."""
     mismatches: list[str] = field(default_factory=list)
@@ -53,6 +54,8 @@ def score_logs(rows: list[LogRow], configs: Path | None, gpu: str | None, hub_ca
 
 
 def _score_row(row: LogRow, configs: Path | None, gpu: str | None, hub_cache: Path | None, score: LogScore) -> None:
+    if not row.kv_gib:
+        raise InputError("the log's KV cache memory is 0.00 GiB: no pool to compare with")
     overrides = _overrides(row, configs, gpu)
     predicted = governing_rank(deploy(load_scenario({}, Origin("log"), overrides, hub_cache=hub_cache)))
     pool_gib = predicted.memory.kv_budget.bytes / GIB
@@ -64,7 +67,7 @@ def _score_row(row: LogRow, configs: Path | None, gpu: str | None, hub_cache: Pa
         f"concurrency {concurrency:.2f} (logged {row.concurrency})"
     )
     difference = pool_gib - float(row.kv_gib)
-    score.worst_pool_gib = max(score.worst_pool_gib, abs(difference), key=abs)
+    score.worst_pool_gib = max(score.worst_pool_gib or 0.0, abs(difference))
     score.pool_within += abs(difference) <= POOL_WITHIN_GIB
     if abs(difference) > POOL_WITHIN_GIB:
         score.mismatches.append(f"line {row.line}, {row.model}: pool {difference:+.2f} GiB off")

@@ -381,7 +381,7 @@ def test_without_a_datasheet_the_best_measured_counts_as_the_peak() -> None:
     found = conclude(bare, [bandwidth, product, *decode_points("backend", 10.0)])
     assert (found.environment.peak_gb_per_s, found.environment.peak_tflop_per_s) == (850, {"bfloat16": 70})
     assert "this run" in found.peaks
-    assert any("gemm bfloat16 mm: 1 points are too few" in line for line in found.left_out)
+    assert any("gemm bfloat16 mm: 1 point is too few" in line for line in found.left_out)
 
 
 def test_the_file_is_read_back_as_it_was(tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
 """Shipped calibrations against measured kernels that no fit has seen, and what every shipped file must hold."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from planner.calibrate.bundle import fit_tables, write_calibrations
+from planner.calibrate import score
+from planner.calibrate.bundle import Provenance, fit_tables, write_calibrations
 from planner.calibrate.fit import held_out
+from planner.calibrate.points import GemmPoint
 from planner.calibrate.score import BOUNDS, score_tables
 from planner.calibrate.shipped import calibration_names, calibration_yaml, load_calibration
 from planner.calibrate.tables import read_table
 from planner.calibration import Calibration, KernelConstants
+from planner.calibration_run import CalibrationRun
 from planner.cli import app
 from planner.documents import load_mapping
 from planner.errors import InputError
 from tests.scenarios import ROOT
+from tests.test_cli_calibrate import RUN
 
 KERNELS = ROOT / "tests/oracles/kernels"
 TABLES = sorted(KERNELS.glob("*.csv.gz"))
@@ -38,6 +43,9 @@ SHIPPED_MEDIANS = {
     "collective": (6.5, 20.0),
 }
 """Held-out errors [%] of the shipped constants on this sample: median over keys of median and 90th percentile."""
+
+
+PROVENANCE = Provenance("a sample", date(2026, 11, 30))
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -132,7 +140,8 @@ def test_another_gpus_constants_are_an_extrapolation_and_may_exceed_the_bounds()
 def test_tables_fit_write_and_load_again(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     seen: list[tuple[int, int]] = []
-    calibrations, notes = fit_tables([path for path in TABLES if "moe" not in path.name], lambda *at: seen.append(at))
+    paths = [path for path in TABLES if "moe" not in path.name]
+    calibrations, notes = fit_tables(paths, PROVENANCE, lambda *at: seen.append(at))
     assert seen[-1][0] + 1 == seen[-1][1] == len(calibrations) == 4
     assert any("over PCIe they vary tenfold" in note for note in notes)
     written = write_calibrations(calibrations, tmp_path, overwrite=False)
@@ -165,6 +174,49 @@ def test_what_is_written_is_read_by_planners_own_reader(tmp_path: Path) -> None:
     path.write_text(calibration_yaml(shipped).replace("floor_us: ", "floor_us: -"), "utf-8")
     with pytest.raises(InputError, match="floor_us"):
         load_calibration(str(path))
+
+
+def test_scores_fit_a_narrow_terminal() -> None:
+    scores = score_tables(TABLES)
+    table = [line for line in score.lines(scores, 80) if "%" in line or line.startswith("family")]
+    assert len(table) == 1 + len(scores.groups) + len(scores.families)
+    assert max(map(len, table)) <= 80
+    assert max(len(line) for line in score.lines(scores) if "%" in line) == score.WIDE
+
+
+GEMM_HEADER = "gpu,engine,ver,gemm_dtype,n,k,m,lat_us"
+
+
+def test_tables_that_test_nothing_do_not_pass(tmp_path: Path) -> None:
+    table = tmp_path / "gemm.csv"
+    seen = next(m for m in range(1, 99) if not held_out(GemmPoint("bfloat16", 1024, 1024, m, 1.0)))
+    table.write_text(f"{GEMM_HEADER}\nh100-sxm,vllm,1,bfloat16,1024,1024,{seen},9.5\n", "utf-8")
+    code, text = run(str(table))
+    assert code == 3
+    assert text.splitlines()[-1] == "gemm: none of 1 point was held out of the fits"
+    table.write_text(f"{GEMM_HEADER}\n", "utf-8")
+    assert run(str(table)) == (3, f"{table}: nothing scored: no rows under the header\n")
+    table.write_text(
+        "gpu,engine,ver,kv,q_heads,kv_heads,batch,kv_len,lat_us\nh100-sxm,vllm,1,bfloat16,32,8,1,16,9", "utf-8"
+    )
+    code, text = run(str(table))
+    assert code == 3
+    assert text.startswith(f"{table}: nothing scored: none of 1 row is within the selection (attention over")
+    assert text.count("\n") == 1
+    assert "selection" in json.loads(run(str(table), "--format", "json")[1])["exceeded"][0]
+
+
+def test_a_run_of_this_machine_can_be_held_against_tables(tmp_path: Path) -> None:
+    entry = load_calibration("h100-sxm-vllm").find("gemm", "bfloat16")
+    assert entry is not None
+    kernels = json.dumps([entry.model_dump(mode="json")])
+    file = tmp_path / "own"
+    file.write_text(RUN.replace("kernels: []", f"kernels: {kernels}"), "utf-8")
+    assert isinstance(load_calibration(str(file)), CalibrationRun)
+    code, text = run(str(KERNELS / "kernel_gemm.csv.gz"), "--calibration", str(file))
+    assert code in (0, 3)
+    assert "gemm               h100-sxm" in text
+    assert "calibration h100-sxm-torch-2.13.0 has no constants for nvfp4" in text
 
 
 def test_names_in_a_table_open_no_files_and_unknown_dtypes_are_not_scored(

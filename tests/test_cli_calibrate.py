@@ -6,18 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from planner.calibrate.shipped import load_calibration
 from planner.calibration_run import CalibrationRun
 from planner.cli import app
 from planner.cli_calibrate import _save
 from planner.documents import validate
 from planner.errors import InputError
 from planner.origin import Origin
+from planner.render import calibration as render
+from planner.render import text
 from tests.scenarios import ROOT
 
 QUICK = ["calibrate", "--device", "cpu", "--quick"]
@@ -234,17 +238,49 @@ def wait_for_torch(pid: int) -> None:
     time.sleep(4)
 
 
+def test_a_calibration_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN, "utf-8")
+    shipped = load_calibration("h100-sxm-vllm")
+    for calibration in (load_calibration(str(file)), shipped):
+        shown = text.plain(render.draw(calibration, 80), 80)
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "…" not in shown
+    assert "1 point: 1 ok" not in shown
+    assert "held out: median" in shown
+
+
+def test_every_constant_with_an_effect_is_shown_and_counts_have_their_plural(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN.replace("threads: 8", "threads: 1"), "utf-8")
+    assert " 1 CPU thread " in invoke("calibrate", "--show", str(file))[1]
+    shown = text.plain(render.draw(load_calibration("l40s-vllm"), 160), 400)
+    for part in ("norm ", " ns a step", " ns an item", " activation passes", "L2 reach ", "L2 speedup "):
+        assert part in shown
+    assert " token passes" not in shown, "only MoE has them, and this file borrows MoE"
+
+
+DECODE_HEADER = "gpu,engine,ver,kernel_source,kv,q_heads,kv_heads,batch,kv_len,lat_us"
+BATCHES, LENGTHS = (1, 2, 4, 8, 16, 32), (128, 512, 1024, 2048, 4096, 8192)
+
+
+def decode_lines(gpu: str = "h100-sxm", kernel: str = "flash", factor: float = 1.0) -> list[str]:
+    return [
+        f"{gpu},vllm,0.19.0,{kernel},bfloat16,32,8,{batch},{tokens},{factor * (8 + batch * tokens * 4096 / 2.7e6):.3f}"
+        for batch in BATCHES
+        for tokens in LENGTHS
+    ]
+
+
+def decode_table(folder: Path, lines: list[str]) -> Path:
+    table = folder / "decode.csv"
+    table.write_text("\n".join([DECODE_HEADER, *lines]) + "\n", "utf-8")
+    return table
+
+
 def test_fit_writes_a_calibration_per_gpu_and_engine(tmp_path: Path) -> None:
     pytest.importorskip("scipy", reason="needs scipy")
-    table = tmp_path / "decode.csv"
-    lines = [
-        f"h100-sxm,vllm,0.19.0,flash,bfloat16,32,8,{batch},{tokens},{8 + batch * tokens * 4096 / 2.7e6:.3f}"
-        for batch in (1, 2, 4, 8, 16, 32)
-        for tokens in (128, 512, 1024, 2048, 4096, 8192)
-    ]
-    table.write_text(
-        "\n".join(["gpu,engine,ver,kernel_source,kv,q_heads,kv_heads,batch,kv_len,lat_us", *lines]), "utf-8"
-    )
+    table = decode_table(tmp_path, decode_lines())
     code, out, error = invoke("calibrate", "fit", str(table), "-o", str(tmp_path))
     assert code == 0, error
     file = tmp_path / "h100-sxm-vllm.yaml"
@@ -254,6 +290,91 @@ def test_fit_writes_a_calibration_per_gpu_and_engine(tmp_path: Path) -> None:
     assert "decode attention" in shown
     code, error = refused("calibrate", "fit", str(table), "-o", str(tmp_path))
     assert (code, "exists already" in error) == (2, True)
+
+
+def test_a_fit_names_the_source_of_its_tables_and_no_other(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    table = decode_table(tmp_path, decode_lines("l40s"))
+    file = tmp_path / "l40s-vllm.yaml"
+    assert invoke("calibrate", "fit", str(table), "-o", str(tmp_path))[0] == 0
+    fields = yaml.safe_load(file.read_text("utf-8"))
+    assert fields["source"] == "the tables given: decode.csv"
+    assert fields["as_of"] == f"{date.today():%Y-%m-%d}"
+    assert not {"licence", "attribution"} & set(fields)
+    assert "left_out" not in fields, "no collective was given, so none is left out"
+    assert "NVIDIA a" not in file.read_text("utf-8")
+    assert "Source\n  the tables given: decode.csv, 20" in invoke("calibrate", "--show", str(file))[1]
+    stated = ("--source", "ours", "--licence", "MIT", "--attribution", "by us", "--as-of", "2026-01-02", "--force")
+    assert invoke("calibrate", "fit", str(table), "-o", str(tmp_path), *stated)[0] == 0
+    fields = yaml.safe_load(file.read_text("utf-8"))
+    assert [fields[name] for name in ("source", "licence", "attribution", "as_of")] == [
+        "ours", "MIT", "by us", "2026-01-02",
+    ]  # fmt: skip
+
+
+def test_the_fastest_kernel_is_one_with_constants(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    table = decode_table(tmp_path, decode_lines(kernel="slow") + decode_lines(kernel="quick", factor=0.5)[:3])
+    assert invoke("calibrate", "fit", str(table), "-o", str(tmp_path))[0] == 0
+    found = load_calibration(str(tmp_path / "h100-sxm-vllm.yaml"))
+    assert [(entry.kernel, entry.fastest) for entry in found.kernels] == [("slow", True)]
+    assert found.find("decode_attention", "bfloat16") is not None
+    assert found.left_out == ("decode_attention bfloat16 quick: only 3 points",)
+
+
+def test_without_common_shapes_the_constants_tell_which_kernel_is_the_fastest(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    lines = decode_lines(kernel="a-slow", factor=3)[::2] + decode_lines(kernel="b-quick")[1::2]
+    table = decode_table(tmp_path, lines)
+    assert invoke("calibrate", "fit", str(table), "-o", str(tmp_path))[0] == 0
+    found = load_calibration(str(tmp_path / "h100-sxm-vllm.yaml"))
+    assert {entry.kernel: entry.fastest for entry in found.kernels} == {"a-slow": False, "b-quick": True}
+
+
+def test_a_poor_fit_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    lines = [
+        f"h100-sxm,vllm,1,flash,bfloat16,32,8,{batch},{tokens},{(1, 5000, 40)[(i + j) % 3]}"
+        for i, batch in enumerate(BATCHES)
+        for j, tokens in enumerate(LENGTHS)
+    ]
+    assert invoke("calibrate", "fit", str(decode_table(tmp_path, lines)), "-o", str(tmp_path))[0] == 0
+    (entry,) = load_calibration(str(tmp_path / "h100-sxm-vllm.yaml")).kernels
+    assert entry.notes is not None
+    assert entry.notes.startswith("the form does not describe these points: half are missed by ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (DECODE_HEADER, "nothing to fit: no rows, or none within the selection"),
+        (f"{DECODE_HEADER}\nh100-sxm,vllm,1,f,bfloat16,32,8,1,16,9", "nothing to fit: no rows, or none within"),
+        (f"{DECODE_HEADER}\nh1oo,vllm,1,f,bfloat16,32,8,1,256,9", "h1oo: left out: accelerator 'h1oo' is not shipped"),
+        (f"{DECODE_HEADER}\nh100-sxm,vllm,1,f,bfloat16,32,8,1,256,9", "decode_attention bfloat16 f: only 1 point\n"),
+        (
+            "gpu,engine,ver,kind,op,dt,num_gpus,elements,lat_us\nh100-sxm,nccl,1,nccl,all_reduce,half,8,1024,9",
+            "nothing to fit: rows of nccl alone make no calibration",
+        ),
+    ],
+)
+def test_tables_with_nothing_to_fit_are_refused(content: str, message: str, tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    table = tmp_path / "table.csv"
+    table.write_text(content + "\n", "utf-8")
+    code, error = refused("calibrate", "fit", str(table), "-o", str(tmp_path))
+    assert code == 2
+    assert message in error
+    assert os.listdir(tmp_path) == ["table.csv"]
+
+
+def test_the_folder_is_checked_before_the_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy", reason="needs scipy")
+    monkeypatch.setattr("planner.calibrate.bundle.fit", lambda *_: pytest.fail("fitted before the folder was checked"))
+    table = decode_table(tmp_path, decode_lines())
+    assert "no such folder" in refused("calibrate", "fit", str(table), "-o", str(tmp_path / "none"))[1]
+    (tmp_path / "h100-sxm-vllm.yaml").write_text("mine", "utf-8")
+    assert "exists already" in refused("calibrate", "fit", str(table), "-o", str(tmp_path))[1]
+    assert invoke("calibrate", "fit", str(table))[0] == 2, "no folder is assumed"
 
 
 EXPECTED_ROW = "flash_attention bfloat16 32 8 128 1 4,096 16.0 us 1 % 1,050 31 % 4.2 0 % ok"

@@ -137,8 +137,38 @@ def test_an_oracle_of_another_form_is_refused(oracle: object, tmp_path: Path) ->
     path = tmp_path / "oracle.json"
     path.write_text(json.dumps(oracle))
     message = refused("memory", "--configs", tmp_path, "--oracle", path)
-    assert message.startswith("planner: the oracle has ")
+    assert message.startswith(f"planner: {path}: the oracle has ")
     assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("oracle", "message"),
+    [
+        ({"models": {}}, "models: no variants, so nothing is compared"),
+        ({"models": {"a/b": {"variants": []}}}, "models: no variants, so nothing is compared"),
+        ({"models": {"a/b": {"variants": [{"tp": 1}]}}}, "models.a/b.variants[0]: nothing to compare"),
+        ({"models": {"a/b": {"variants": [{"tp": 1, "lengths": {}}]}}}, "models.a/b.variants[0]: nothing to compare"),
+        (
+            {"models": {"a/b": {"variants": [{"tp": 1, "lengths": {"16": {"held_bytez": 7}}}]}}},
+            "models.a/b.variants[0]: nothing to compare: needed are `lengths` with reserved_blocks, ",
+        ),
+        (
+            {
+                "models": {},
+                "other_hardware_and_dtypes": {
+                    "b200": [{"model": "a/b", "tp": 1, "requested_block_size": None, "requested_kv_dtype": "auto"}]
+                },
+            },
+            "other_hardware_and_dtypes.b200[0]: nothing to compare",
+        ),
+    ],
+)
+def test_an_oracle_with_nothing_to_compare_is_refused(oracle: object, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "oracle.json"
+    path.write_text(json.dumps(oracle))
+    found = refused("memory", "--configs", tmp_path, "--oracle", path)
+    assert found.startswith(f"planner: {path}: {message}")
+    assert found.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -303,6 +333,16 @@ def test_a_start_up_that_cannot_be_planned_is_counted_and_named(
     assert "rows 1, refused 1, " in result.stdout
     assert mismatch in result.stdout or mismatch == "no such file"
     assert "\x1b" not in result.stdout
+
+
+def test_a_log_without_a_pool_is_refused_and_has_no_worst(vendor_configs: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, server_log().replace("58.11 GiB", "0.00 GiB"))
+    arguments = ("logs", path, "--configs", vendor_configs, "--gpu", "h100-sxm")
+    result = validate(*arguments)
+    assert result.exit_code == 3
+    assert "refused: the log's KV cache memory is 0.00 GiB: no pool to compare with" in result.stdout
+    assert "pool within 1 GiB 0, concurrency" in result.stdout
+    assert scored(*arguments, code=3)["worst_pool_gib"] is None
 
 
 HOSTILE_LINES = (

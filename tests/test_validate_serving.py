@@ -100,7 +100,8 @@ def test_a_packed_file_without_measurements_is_predicted_only(tmp_path: Path) ->
     path.write_bytes(gzip.compress(f"{header}\n{row}\n".encode()))
     found = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out), "--format", "json"])
     assert found.exit_code == 0
-    assert json.loads(found.stdout) == {"rows": 1, "measured": 0, "predicted": 1, "refused": [], "slices": []}
+    counts = {"rows": 1, "measured": 0, "predicted": 1, "refused": [], "slices": []}
+    assert json.loads(found.stdout) == counts | {"calibrations": {"h100-sxm vllm": "h100-sxm-vllm"}}
     _, _, tpot = out.read_text("utf-8").splitlines()[1].split(",")
     assert 5 < float(tpot) < 12
 

@@ -7,29 +7,26 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
+from planner.calibrate.accuracy import seconds_of
 from planner.calibrate.fit import HOLDOUT_RULE, LEAST_POINTS, fit
+from planner.calibrate.forms import Peaks
 from planner.calibrate.peaks import peaks_for, shipped_accelerator
 from planner.calibrate.points import Point, shape_of
 from planner.calibrate.shipped import calibration_yaml
 from planner.calibrate.tables import SELECTION, Row, newest, read_tables, selected, version_order
-from planner.calibration import Borrowed, Calibration, FittedKernel, Table
+from planner.calibration import Borrowed, Calibration, Errors, FittedKernel, Table
 from planner.errors import InputError
 from planner.inputs import Accelerator
 from planner.output import write_whole
+from planner.printable import counted
 
 LIBRARIES = ("nccl",)
 """`engine` of rows that every engine on the GPU shares."""
 TABLE_FROM_PERCENT = 10
 TABLE_ROWS = 16
+POOR_PERCENT = 50
+"""Median error on the fitted points from which a fit says itself that it is poor [%]."""
 FAMILIES = ("decode_attention", "prefill_attention", "gemm", "moe", "collective")
-SOURCE = "NVIDIA aiconfigurator-core 0.12.0, measured kernel tables"
-LICENCE = "Apache-2.0"
-ATTRIBUTION = (
-    "Constants derived from measurements in NVIDIA aiconfigurator-core 0.12.0 (github.com/ai-dynamo/aiconfigurator), "
-    "Copyright NVIDIA CORPORATION & AFFILIATES, Apache-2.0. The points themselves are not part of this file."
-)
-AS_OF = date(2026, 11, 29)
-"""When the tables were read."""
 MLA_RULE = (
     "no table holds MLA decode: decode attention's constants of the same GPU, engine and dtype with the compute "
     "efficiency of its prefill attention, since MLA multiplies whole tiles; bytes and FLOPs are MLA's own"
@@ -39,7 +36,16 @@ QUANTISED_NOTE = (
     "not pay: floor_us and activation_passes contain it"
 )
 
-Groups = dict[tuple[str, str], list[Point]]
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where tables came from, as each calibration fitted to them says it."""
+
+    source: str
+    as_of: date
+    """When the tables were read."""
+    licence: str | None = None
+    attribution: str | None = None
 
 
 @dataclass(slots=True)
@@ -63,12 +69,16 @@ class Draft:
 
 
 def fit_tables(
-    paths: Sequence[Path], progress: Callable[[int, int], None] | None = None
+    paths: Sequence[Path],
+    provenance: Provenance,
+    progress: Callable[[int, int], None] | None = None,
+    check: Callable[[Sequence[str]], None] | None = None,
 ) -> tuple[list[Calibration], list[str]]:
     """(a calibration for every GPU and engine that the tables cover, a line for everything left out).
 
     progress: told how many of how many fits are done
-    raises: InputError with every bad row; MachineError without scipy
+    check: told the calibrations' names before the first fit; may raise
+    raises: InputError with every bad row, or where nothing could be fitted; MachineError without scipy
     """
     rows = newest(selected(read_tables(paths)))
     accelerators, notes = _accelerators(rows)
@@ -77,13 +87,26 @@ def fit_tables(
         for gpu, engine in sorted({(row.gpu, row.engine) for row in rows})
         if gpu in accelerators and engine not in LIBRARIES
     }
+    if check:
+        check([draft.name for draft in drafts.values()])
     for done, (key, draft) in enumerate(drafts.items()):
         if progress:
             progress(done, len(drafts))
         _fit_draft(draft, [row for row in rows if row.gpu == key[0] and row.engine in (key[1], *LIBRARIES)])
-    finished = [_finish(draft, drafts.values()) for draft in drafts.values() if draft.kernels]
     notes += [f"{draft.name}: {line}" for draft in drafts.values() for line in draft.left_out]
+    finished = [_finish(draft, drafts.values(), provenance) for draft in drafts.values() if draft.kernels]
+    if not finished:
+        raise InputError(*_nothing_fitted(paths, rows, notes))
     return finished, notes
+
+
+def _nothing_fitted(paths: Sequence[Path], rows: Sequence[Row], notes: Sequence[str]) -> list[str]:
+    """Why no calibration came of the tables."""
+    if not rows:
+        return [f"{', '.join(map(str, paths))}: nothing to fit: no rows, or none within the selection ({SELECTION})"]
+    libraries = sorted({row.engine for row in rows} & set(LIBRARIES))
+    shared = [f"rows of {name} alone make no calibration: they go into those of engines" for name in libraries]
+    return [f"nothing to fit: {reason}" for reason in (*notes, *shared)]
 
 
 def write_calibrations(calibrations: Iterable[Calibration], folder: Path, *, overwrite: bool) -> list[Path]:
@@ -91,15 +114,24 @@ def write_calibrations(calibrations: Iterable[Calibration], folder: Path, *, ove
 
     raises: InputError where the folder is none, or a file exists and overwrite is false
     """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
     files = {folder / f"{calibration.name}.yaml": calibration for calibration in calibrations}
-    present = [f"{path}: exists already; --force overwrites it" for path in files if path.exists()]
-    if present and not overwrite:
-        raise InputError(*present)
+    check_folder(folder, [calibration.name for calibration in files.values()], overwrite=overwrite)
     for path, calibration in files.items():
         write_whole(path, calibration_yaml(calibration), overwrite=overwrite)
     return list(files)
+
+
+def check_folder(folder: Path, calibrations: Iterable[str], *, overwrite: bool) -> None:
+    """Refuse a folder that files of these names cannot be written to.
+
+    raises: InputError where the folder is none, or a file exists and overwrite is false
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    files = (folder / f"{name}.yaml" for name in calibrations)
+    present = [f"{path}: exists already; --force overwrites it" for path in files if path.exists()]
+    if present and not overwrite:
+        raise InputError(*present)
 
 
 def _accelerators(rows: Iterable[Row]) -> tuple[dict[str, Accelerator], list[str]]:
@@ -122,7 +154,7 @@ def _fit_draft(draft: Draft, rows: Sequence[Row]) -> None:
         if family == "collective" and (draft.gpu.interconnect or "").startswith("PCIe"):
             continue
         draft.kernels.extend(_fit_key(draft, family, key, grouped[family, key]))
-    if (draft.gpu.interconnect or "").startswith("PCIe"):
+    if (draft.gpu.interconnect or "").startswith("PCIe") and any(family == "collective" for family, _ in grouped):
         draft.left_out.append("collective: over PCIe they vary tenfold between hosts; measure yours")
 
 
@@ -131,12 +163,12 @@ def _fit_key(draft: Draft, family: str, key: str, rows: Sequence[Row]) -> list[F
     by_kernel: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_kernel[row.point.kernel].append(row)
-    fastest = fastest_kernel({kernel: [row.point for row in found] for kernel, found in by_kernel.items()})
-    entries = []
+    entries: list[FittedKernel] = []
+    fitted_points: dict[str, list[Point]] = {}
     for kernel, found in sorted(by_kernel.items()):
         points = [row.point for row in found]
         if len(points) < LEAST_POINTS:
-            draft.left_out.append(f"{family} {key} {kernel}: only {len(points)} points")
+            draft.left_out.append(f"{family} {key} {kernel}: only {counted(len(points), 'point')}")
             continue
         try:
             peaks = peaks_for(draft.gpu, points[0])
@@ -144,6 +176,7 @@ def _fit_key(draft: Draft, family: str, key: str, rows: Sequence[Row]) -> list[F
             draft.left_out.append(f"{family} {key}: {error.problems[0]}")
             continue
         fitted = fit(points, peaks)
+        fitted_points[kernel] = points
         entries.append(
             FittedKernel.model_validate(
                 {
@@ -151,27 +184,55 @@ def _fit_key(draft: Draft, family: str, key: str, rows: Sequence[Row]) -> list[F
                     "key": key,
                     "kernel": kernel,
                     "version": found[0].version,
-                    "fastest": kernel == fastest,
                     "constants": fitted.constants,
                     "residual": fitted.residual,
                     "holdout": fitted.holdout,
                     "table": _table(points) if fitted.residual.median_percent > TABLE_FROM_PERCENT else None,
-                    "notes": QUANTISED_NOTE if _unfused(draft.engine, family, key) else None,
+                    "notes": _notes(draft.engine, family, key, fitted.residual),
                 }
             )
         )
-    return entries
+    return mark_fastest(entries, fitted_points, peaks) if entries else []
+
+
+def _notes(engine: str, family: str, key: str, residual: Errors) -> str | None:
+    """What a reader of the constants must know."""
+    notes = [QUANTISED_NOTE] if _unfused(engine, family, key) else []
+    if residual.median_percent > POOR_PERCENT:
+        notes.append(
+            f"the form does not describe these points: half are missed by {residual.median_percent:g} % or more"
+        )
+    return "; ".join(notes) or None
 
 
 def _unfused(engine: str, family: str, key: str) -> bool:
     return engine == "trtllm" and family == "gemm" and key in ("fp8", "nvfp4")
 
 
-def fastest_kernel(points: Mapping[str, Sequence[Point]]) -> str:
-    """The kernel with the least geometric mean of times on the shapes that all of them ran."""
-    times = {kernel: {shape_of(p): math.log(p.seconds) for p in found} for kernel, found in points.items()}
-    common = set.intersection(*(set(found) for found in times.values()))
-    return min(sorted(times), key=lambda kernel: sum(times[kernel][shape] for shape in common))
+def mark_fastest(
+    entries: Sequence[FittedKernel], points: Mapping[str, Sequence[Point]], peaks: Peaks
+) -> list[FittedKernel]:
+    """The fits of one family and key, of which exactly one is the fastest: by its times on the shapes that all ran.
+
+    Where they have no shape in common: by the times that their constants predict for every shape that any ran.
+    points: of each fitted kernel
+    """
+    measured = {e.kernel: {shape_of(p): math.log(p.seconds) for p in points[e.kernel]} for e in entries}
+    times = measured if set.intersection(*map(set, measured.values())) else _predicted(entries, points, peaks)
+    common = set.intersection(*map(set, times.values()))
+    fastest = min(sorted(times), key=lambda kernel: sum(times[kernel][shape] for shape in common))
+    return [entry.model_copy(update={"fastest": entry.kernel == fastest}) for entry in entries]
+
+
+def _predicted(
+    entries: Sequence[FittedKernel], points: Mapping[str, Sequence[Point]], peaks: Peaks
+) -> dict[str, dict[str, float]]:
+    """Kernel -> shape -> logarithm of the predicted seconds, for every shape that any of the kernels ran."""
+    shapes = {shape_of(point): point for entry in entries for point in points[entry.kernel]}
+    return {
+        entry.kernel: {shape: math.log(seconds_of(p, entry.constants, peaks)) for shape, p in shapes.items()}
+        for entry in entries
+    }
 
 
 def _table(points: Sequence[Point]) -> Table:
@@ -182,7 +243,7 @@ def _table(points: Sequence[Point]) -> Table:
     return Table(columns=(*columns, "measured_us"), rows=tuple(spread))
 
 
-def _finish(draft: Draft, drafts: Iterable[Draft]) -> Calibration:
+def _finish(draft: Draft, drafts: Iterable[Draft], provenance: Provenance) -> Calibration:
     own = [entry for entry in draft.kernels if entry.family != "collective"] or draft.kernels
     return Calibration(
         name=draft.name,
@@ -196,10 +257,10 @@ def _finish(draft: Draft, drafts: Iterable[Draft]) -> Calibration:
         kernels=tuple(draft.kernels),
         borrowed=tuple(borrow(draft, drafts)),
         left_out=tuple(draft.left_out),
-        source=SOURCE,
-        licence=LICENCE,
-        attribution=ATTRIBUTION,
-        as_of=AS_OF,
+        source=provenance.source,
+        licence=provenance.licence,
+        attribution=provenance.attribution,
+        as_of=provenance.as_of,
     )
 
 

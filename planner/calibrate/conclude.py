@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from planner.calibrate.bundle import fastest_kernel
+from planner.calibrate.bundle import mark_fastest
 from planner.calibrate.curves import point_of
 from planner.calibrate.fit import COLLECTIVE, HOLDOUT_RULE, LEAST_POINTS, Fitted, Free, fit, free_constants
 from planner.calibrate.forms import Peaks
@@ -87,36 +87,45 @@ def _fits(machine: Environment, usable: Sequence[RunPoint]) -> tuple[list[Fitted
             by_kernel: dict[str, list[tuple[RunPoint, Point]]] = defaultdict(list)
             for raw, point in same:
                 by_kernel[point.kernel].append((raw, point))
-            fastest = fastest_kernel({kernel: [p for _, p in chosen] for kernel, chosen in by_kernel.items()})
+            peaks = _peaks_for(machine, family, str(same[0][0].shape["dtype"]))
+            fitted = list[FittedKernel]()
             for kernel, chosen in by_kernel.items():
-                found = _fit(family, key, machine, chosen, fastest=kernel == fastest)
+                found = _fit(family, key, machine, chosen, peaks)
                 if found is None:
-                    left_out.append(f"{family} {key} {kernel}: {len(chosen)} points are too few for a fit")
+                    few = "1 point is" if len(chosen) == 1 else f"{len(chosen)} points are"
+                    left_out.append(f"{family} {key} {kernel}: {few} too few for a fit")
                 else:
-                    fits.append(found)
+                    fitted.append(found)
+            if fitted and peaks:
+                fits += mark_fastest(
+                    fitted, {kernel: [p for _, p in chosen] for kernel, chosen in by_kernel.items()}, peaks
+                )
     return fits, left_out
 
 
+def _peaks_for(machine: Environment, family: Family, dtype: str) -> Peaks | None:
+    """What a fit's efficiencies refer to; None where the machine has no such peak."""
+    flops = machine.peak_tflop_per_s.get(dtype)
+    if not machine.peak_gb_per_s or (flops is None and family != "collective"):
+        return None
+    return Peaks(machine.peak_gb_per_s * 1e9, (flops or 0.0) * 1e12)
+
+
 def _fit(
-    family: Family, key: str, machine: Environment, chosen: Sequence[tuple[RunPoint, Point]], *, fastest: bool
+    family: Family, key: str, machine: Environment, chosen: Sequence[tuple[RunPoint, Point]], peaks: Peaks | None
 ) -> FittedKernel | None:
-    """Constants of one backend; None where it has too few points."""
+    """Constants of one backend; None where it has too few points or no peaks."""
     ok = [point for raw, point in chosen if raw.verdict == "ok"]
     steady = len(ok) >= max(LEAST_POINTS, OK_SHARE * len(chosen))
     points = ok if steady else [point for _, point in chosen]
-    if len(points) < LEAST_POINTS or not machine.peak_gb_per_s:
+    if len(points) < LEAST_POINTS or peaks is None:
         return None
-    dtype = str(chosen[0][0].shape["dtype"])
-    flops = machine.peak_tflop_per_s.get(dtype)
-    if flops is None and family != "collective":
-        return None
-    fitted = fit(points, Peaks(machine.peak_gb_per_s * 1e9, (flops or 0.0) * 1e12))
+    fitted = fit(points, peaks)
     return FittedKernel(
         family=family,
         key=key,
         kernel=chosen[0][1].kernel,
         version=machine.torch,
-        fastest=fastest,
         constants=fitted.constants,
         residual=fitted.residual,
         holdout=fitted.holdout,

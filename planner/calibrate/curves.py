@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from planner.calibrate.forms import Peaks, kernel_seconds, work_of
+from planner.calibrate.accuracy import seconds_of
+from planner.calibrate.forms import Peaks, work_of
 from planner.calibrate.points import FAMILIES, Point
-from planner.calibration import FittedKernel, KernelConstants
+from planner.calibration import FittedKernel
 from planner.calibration_run import USABLE, CalibrationRun, RunPoint
 
 
@@ -73,9 +74,7 @@ def _heads(point: Point) -> tuple[int, int]:
 def _predicted(run: CalibrationRun, fit: FittedKernel, point: Point) -> float:
     machine = run.environment
     peaks = Peaks((machine.peak_gb_per_s or 0) * 1e9, machine.peak_tflop_per_s.get(fit.key, 0) * 1e12)
-    if not isinstance(fit.constants, KernelConstants):
-        raise TypeError(f"{fit.family} has no kernel constants")
-    return float(kernel_seconds(work_of(point), fit.constants, peaks))
+    return seconds_of(point, fit.constants, peaks)
 
 
 def _bandwidth(point: Point, seconds: float) -> tuple[float, float]:

@@ -11,9 +11,10 @@ from planner.calibrate.bundle import FAMILIES, LIBRARIES
 from planner.calibrate.fit import held_out
 from planner.calibrate.peaks import peaks_for, shipped_accelerator
 from planner.calibrate.shipped import calibration_names, load_calibration, shipped_calibration
-from planner.calibrate.tables import Row, newest, read_tables, selected
+from planner.calibrate.tables import SELECTION, Row, newest, read_tables, selected
 from planner.calibration import Calibration, Errors, FittedKernel
 from planner.errors import InputError
+from planner.printable import counted
 
 BOUNDS = {
     "decode_attention": (7.0, 25.0),
@@ -23,6 +24,12 @@ BOUNDS = {
     "collective": (8.0, 23.0),
 }
 """What a family's held-out errors may be, as a median over keys of the key's median and 90th percentile [%]."""
+
+
+WIDE = 117
+"""Columns that a line of scores takes."""
+NARROW = (0, 1, 2, 5, 8, 9, 10)
+"""Of a line's cells, those that a narrow terminal shows: the names, the median, and the held-out points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class Scores:
     unscored: tuple[str, ...]
     """Points without constants, and why."""
     exceeded: tuple[str, ...]
-    """Families beyond their bounds."""
+    """Why the tables are not passed: families beyond their bounds or without held-out points, or nothing scored."""
 
 
 def score_tables(paths: Sequence[Path], calibration: str | None = None) -> Scores:
@@ -81,14 +88,25 @@ def score_tables(paths: Sequence[Path], calibration: str | None = None) -> Score
     calibration: shipped name or path that all points are held against; None: the one of each point's GPU and engine
     raises: InputError with every bad row, or for an unknown calibration
     """
-    rows = newest(selected(read_tables(paths)))
+    read = read_tables(paths)
+    rows = newest(selected(read))
     given = load_calibration(calibration) if calibration else None
     unscored: Counter[str] = Counter()
     keys = tuple(_score_keys(rows, given, unscored))
     groups = tuple(_grouped(keys, by_gpu=True))
     families = tuple(_grouped(keys, by_gpu=False))
-    notes = tuple(f"{reason}: {points:,} points" for reason, points in sorted(unscored.items()))
-    return Scores(families, groups, keys, notes, tuple(_exceeded(families)))
+    notes = tuple(f"{reason}: {counted(points, 'point')}" for reason, points in sorted(unscored.items()))
+    failed = tuple(_exceeded(families)) if keys else (_nothing_scored(paths, len(read), len(rows)),)
+    return Scores(families, groups, keys, notes, failed)
+
+
+def _nothing_scored(paths: Sequence[Path], read: int, chosen: int) -> str:
+    named = ", ".join(map(str, paths))
+    if not read:
+        return f"{named}: nothing scored: no rows under the header"
+    if not chosen:
+        return f"{named}: nothing scored: none of {counted(read, 'row')} is within the selection ({SELECTION})"
+    return f"{named}: nothing scored: no calibration has constants for {counted(chosen, 'point')}"
 
 
 def _score_keys(rows: Iterable[Row], given: Calibration | None, unscored: Counter[str]) -> Iterator[KeyScore]:
@@ -189,7 +207,10 @@ def _medians(errors: Sequence[Errors]) -> Mapping[str, float | None]:
 def _exceeded(families: Iterable[GroupScore]) -> Iterator[str]:
     for group in families:
         median, p90 = BOUNDS[group.family]
-        ours = group.held_out_median_percent or 0.0, group.held_out_p90_percent or 0.0
+        ours = group.held_out_median_percent, group.held_out_p90_percent
+        if ours[0] is None or ours[1] is None:
+            yield f"{group.family}: none of {counted(group.points, 'point')} was held out of the fits"
+            continue
         if ours[0] > median or ours[1] > p90:
             yield f"{group.family}: held-out errors {ours[0]:.1f}/{ours[1]:.1f} % exceed {median:.0f}/{p90:.0f} %"
 
@@ -205,24 +226,31 @@ def fields(scores: Scores) -> dict[str, object]:
     return {**groups, "keys": keys, "unscored": list(scores.unscored), "exceeded": list(scores.exceeded)}
 
 
-def lines(scores: Scores) -> Iterator[str]:
-    """The scores as text: a line for each group, then for each family, then what has no constants."""
+def lines(scores: Scores, width: int = WIDE) -> Iterator[str]:
+    """The scores as text: a line for each group, then for each family, then what has no constants.
+
+    width: of the terminal; below WIDE, columns are left out
+    """
     head = ("family", "GPU", "engine", "keys", "points", "median", "p90", "bias", "held out", "median", "p90")
-    yield _line(*head)
+    if scores.groups:
+        yield _line(*head, wide=width >= WIDE)
     for group in (*scores.groups, *scores.families):
         rest = (group.held_out_points, _percent(group.held_out_median_percent), _percent(group.held_out_p90_percent))
         figures = (_percent(group.median_percent), _percent(group.p90_percent), f"{group.bias_percent:+.1f} %")
         name = (group.family, group.gpu or "every GPU", group.engine or "")
-        yield _line(*name, f"{group.keys:,}", f"{group.points:,}", *figures, f"{rest[0]:,}", *rest[1:])
+        cells = (*name, f"{group.keys:,}", f"{group.points:,}", *figures, f"{rest[0]:,}", *rest[1:])
+        yield _line(*cells, wide=width >= WIDE)
     yield from (f"not scored: {reason}" for reason in scores.unscored)
     extrapolated = sum(key.extrapolated for key in scores.keys)
     if extrapolated:
-        yield f"extrapolated from another GPU's constants: {extrapolated:,} of {len(scores.keys):,} keys"
+        yield f"extrapolated from another GPU's constants: {extrapolated:,} of {counted(len(scores.keys), 'key')}"
     yield from scores.exceeded
 
 
-def _line(*cells: str) -> str:
-    widths = (18, 20, 7, 5, 8, 8, 8, 8, 9, 8, 8)
+def _line(*cells: str, wide: bool) -> str:
+    widths: tuple[int, ...] = (18, 20, 7, 5, 8, 8, 8, 8, 9, 8, 8)
+    if not wide:
+        cells, widths = tuple(cells[i] for i in NARROW), (17, 19, 6, 8, 8, 8, 7)
     left = [cell.ljust(width) for cell, width in zip(cells[:3], widths[:3], strict=True)]
     right = [cell.rjust(width) for cell, width in zip(cells[3:], widths[3:], strict=True)]
     return " ".join((*left, *right)).rstrip()

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from planner.calibration import Calibration, SmallKernels
+from planner.calibration_run import CalibrationRun
 from planner.catalog import bundled
 from planner.documents import load_mapping, to_yaml, validate
 from planner.errors import InputError, nearest
@@ -16,6 +17,8 @@ ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "generi
 """Kind of an engine profile -> how calibrations name the engine."""
 STANDS_IN = {"8": "a100-sxm-80gb", "9": "h100-sxm", "10": "b200-sxm", "12": "rtx-pro-6000-server"}
 """Major compute capability -> the measured GPU whose constants stand in for one that nobody measured."""
+MAX_CALIBRATION_BYTES = 16 * 2**20
+"""Of a file: a run's holds every raw point."""
 
 
 def calibration_names() -> list[str]:
@@ -24,11 +27,12 @@ def calibration_names() -> list[str]:
 
 
 def load_calibration(ref: str) -> Calibration:
-    """A calibration by shipped name or path.
+    """A calibration by shipped name or path; of a path, a CalibrationRun where the file holds a run.
 
     raises: InputError with the nearest names, or with every problem of the file
     """
-    if "/" in ref or ref.endswith((".yaml", ".yml", ".json")):
+    is_path = "/" in ref or ref.endswith((".yaml", ".yml", ".json"))
+    if is_path or (ref not in calibration_names() and Path(ref).is_file()):
         return _read(Path(ref))
     return shipped_calibration(ref)
 
@@ -73,7 +77,8 @@ def small_kernels() -> SmallKernels:
 
 
 def _read(path: Path) -> Calibration:
-    return validate(Calibration, load_mapping(path), Origin(str(path)))
+    fields = load_mapping(path, MAX_CALIBRATION_BYTES)
+    return validate(CalibrationRun if "environment" in fields else Calibration, fields, Origin(str(path)))
 
 
 def calibration_yaml(calibration: Calibration) -> str:

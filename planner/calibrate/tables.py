@@ -36,7 +36,11 @@ SELECTION = (
     f"attention over at least {LEAST_KV_TOKENS} tokens, batches of at most {MOST_BATCH}; of several versions of an "
     "engine or library, the newest that has the family and key"
 )
-_COUNT = re.compile(r"[0-9]{1,12}(?:\.0)?")
+MAX_COUNT = 2**40
+LEAST_US, MOST_US = 1e-3, 1e9
+"""No kernel takes less than a nanosecond or more than a quarter of an hour [us]."""
+_COUNT = re.compile(r"[0-9]{1,13}(?:\.0)?")
+_TIME = re.compile(r"[0-9]{0,20}\.?[0-9]{0,30}(?:[eE][+-]?[0-9]{1,3})?")
 _TEXT = re.compile(r"[A-Za-z0-9._+-]{1,100}")
 
 COMMON = ("gpu", "engine", "ver", "lat_us")
@@ -270,19 +274,22 @@ def _heads(fields: Mapping[str, str]) -> tuple[int, int, int]:
 
 def _count(fields: Mapping[str, str], name: str, least: int = 1) -> int:
     text = fields[name]
-    value = int(float(text)) if _COUNT.fullmatch(text) else -1
-    if value < least:
-        raise _BadRowError(f"{name}: an integer from {least} is needed, not {shown(text)}")
+    value = int(text.removesuffix(".0")) if _COUNT.fullmatch(text) else -1
+    if not least <= value <= MAX_COUNT:
+        raise _BadRowError(f"{name}: an integer from {least} to {MAX_COUNT} is needed, not {shown(text)}")
     return value
 
 
 def _seconds(fields: Mapping[str, str]) -> float:
+    text = fields["lat_us"]
     try:
-        microseconds = float(fields["lat_us"])
+        microseconds = float(text) if _TIME.fullmatch(text) else math.nan
     except ValueError:
         microseconds = math.nan
-    if not 0 < microseconds < 1e12:
-        raise _BadRowError(f"lat_us: a positive time in microseconds is needed, not {shown(fields['lat_us'])}")
+    if not LEAST_US <= microseconds <= MOST_US:
+        raise _BadRowError(
+            f"lat_us: a positive time from {LEAST_US:g} to {MOST_US:g} microseconds is needed, not {shown(text)}"
+        )
     return microseconds * 1e-6
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from planner.calibrate.curves import Curve
 from planner.calibration import Calibration, CollectiveConstants, Errors, FittedKernel
 from planner.calibration_run import CalibrationRun, Environment, RunPoint, Verdict
+from planner.printable import counted
 from planner.units import GIB, KIB, MIB
 
 TITLES = {
@@ -32,28 +33,45 @@ VERDICT_STYLES: dict[Verdict, str] = {
     "skipped": "dim",
 }
 NAME_WIDTH = 100
+WIDE = 150
+"""Columns from which every figure of a point or fit stands on one line."""
+NAMED = ("dtype",)
+"""Fields of a shape that head a table of their own where the terminal is narrow."""
+FURTHER = {
+    "norm": "norm {:.3g}",
+    "serial_ns_per_step": "{:.3g} ns a step",
+    "item_ns": "{:.3g} ns an item",
+    "activation_passes": "{:.3g} activation passes",
+    "token_passes": "{:.3g} token passes",
+    "l2_reach": "L2 reach {:.2f}",
+    "l2_speedup": "L2 speedup {:.3g}",
+}
+"""Constants that are often without effect, and then not shown."""
 
 
-def draw(calibration: Calibration) -> RenderableType:
-    """Everything but the plots."""
+def draw(calibration: Calibration, width: int) -> RenderableType:
+    """Everything but the plots, for a terminal of this many columns."""
+    narrow = width < WIDE
     parts: list[RenderableType] = [Text(calibration.name, style="bold")]
     if isinstance(calibration, CalibrationRun):
         parts += [_machine(calibration.environment), _verdicts(calibration.points)]
         for family, title in TITLES.items():
             chosen = [p for p in calibration.points if p.family == family and p.verdict not in ("skipped", "wrong")]
             if chosen:
-                parts += [_heading(title), _points(chosen)]
+                parts += [_heading(title), *(_narrow_points(chosen) if narrow else [_points(chosen)])]
         parts += _lines("Not measured", _left_out(calibration.points))
         parts += _lines("Kernels that ran", _kernels(calibration.points))
         parts += _lines("Notes", (*calibration.environment.notes, *_point_notes(calibration.points)))
     if calibration.kernels:
-        parts += [_heading(f"Fitted constants, as shares of {calibration.peaks}"), _fits(calibration.kernels)]
+        parts += [_heading(f"Fitted constants, as shares of {calibration.peaks}")]
+        parts += _narrow_fits(calibration.kernels) if narrow else [_fits(calibration.kernels)]
         parts += _lines("Doubts about the fits", _doubts(calibration.kernels))
     parts += _lines(
         "Borrowed", (f"{b.family}: {b.borrowed_family} of {b.calibration}; {b.rule}" for b in calibration.borrowed)
     )
     parts += _lines("Left out", calibration.left_out)
-    parts += _lines("Source", (f"{calibration.source} ({calibration.licence}), {calibration.as_of}",))
+    licence = f" ({calibration.licence})" if calibration.licence else ""
+    parts += _lines("Source", (f"{calibration.source}{licence}, {calibration.as_of}",))
     return Group(*parts)
 
 
@@ -95,7 +113,7 @@ def _machine(machine: Environment) -> Text:
         f"torch {machine.torch}",
         machine.cuda and f"CUDA {machine.cuda}",
         machine.cudnn and f"cuDNN {machine.cudnn}",
-        f"{machine.threads} CPU threads",
+        counted(machine.threads, "CPU thread"),
         f"{machine.measured_at:%Y-%m-%d %H:%M} UTC",
     )
     return Text(" · ".join(str(fact) for fact in facts if fact), style="dim")
@@ -103,25 +121,53 @@ def _machine(machine: Environment) -> Text:
 
 def _verdicts(points: Sequence[RunPoint]) -> Text:
     counts = Counter(point.verdict for point in points)
-    return Text(f"{len(points)} points: " + ", ".join(f"{counts[v]} {v}" for v in VERDICT_STYLES if counts[v]))
+    return Text(
+        f"{counted(len(points), 'point')}: " + ", ".join(f"{counts[v]} {v}" for v in VERDICT_STYLES if counts[v])
+    )
 
 
-def _points(points: Sequence[RunPoint]) -> Table:
+def _narrow_points(points: Sequence[RunPoint]) -> list[RenderableType]:
+    """A table for each backend and dtype under its name, its headings on two lines and without the spread."""
+    groups: dict[tuple[str, ...], list[RunPoint]] = {}
+    for point in points:
+        groups.setdefault((point.backend, *(str(point.shape[n]) for n in NAMED if n in point.shape)), []).append(point)
+    return [
+        part for name, group in groups.items() for part in (Text(" ".join(name), "dim"), _points(group, narrow=True))
+    ]
+
+
+def _points(points: Sequence[RunPoint], *, narrow: bool = False) -> Table:
     """A line a point: shape, time, what was achieved, and of what the datasheet says."""
     computes = any(point.flops for point in points)
-    shapes = [name for name in points[0].shape if name not in HIDDEN]
-    table = _table(("backend", *(name.replace("_", " ") for name in shapes), "time", "spread"), ("GB/s", "of peak"))
+    hidden = (*HIDDEN, *NAMED) if narrow else HIDDEN
+    shapes = [name for name in points[0].shape if name not in hidden]
+    space = "\n" if narrow else " "
+    backend = () if narrow else ("backend",)
+    left = (*backend, *(name.replace("_", space) for name in shapes), "time")
+    table = _table(left, (*([] if narrow else ["spread"]), "GB/s", f"of{space}peak"), gap=1 if narrow else 2)
     if computes:
-        _columns(table, ("TFLOP/s", "of peak"))
+        _columns(table, ("TFLOP/s", f"of{space}peak"))
     table.add_column(Text("verdict"), no_wrap=True)
     for point in points:
         speeds = [_number(point.achieved_gb_per_s), _share(point.share_of_datasheet_gb_per_s)]
         if computes:
             speeds += [_number(point.achieved_tflop_per_s), _share(point.share_of_datasheet_tflop_per_s)]
         shape = [_field(name, point.shape[name]) for name in shapes]
-        cells = (point.backend, *shape, _time(point.median_us), _share(point.iqr_share), *speeds)
+        spread = [] if narrow else [_share(point.iqr_share)]
+        cells = (*([] if narrow else [point.backend]), *shape, _time(point.median_us), *spread, *speeds)
         table.add_row(*map(Text, cells), Text(point.verdict, style=VERDICT_STYLES[point.verdict]))
     return table
+
+
+def _narrow_fits(fits: Sequence[FittedKernel]) -> list[RenderableType]:
+    """Three lines a fit: its name, its errors and its constants."""
+    parts: list[RenderableType] = []
+    for fit in fits:
+        held = "; held out: median {}, p90 {}".format(*_errors(fit.holdout)) if fit.holdout else ""
+        errors = "{}: median {}, p90 {}".format(counted(fit.residual.points, "point"), *_errors(fit.residual))
+        parts.append(Text(" ".join(filter(None, (fit.family.replace("_", " "), fit.key, fit.kernel)))))
+        parts += [Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in (errors + held, _constants(fit))]
+    return parts
 
 
 def _fits(fits: Sequence[FittedKernel]) -> Table:
@@ -153,12 +199,13 @@ def _constants(fit: FittedKernel) -> str:
     """What differs from a constant that does nothing."""
     constants = fit.constants
     if isinstance(constants, CollectiveConstants):
-        return f"latency {constants.latency_us:.3g} us, {constants.gb_per_s:.3g} GB/s"
-    parts = [
-        f"floor {constants.floor_us:.3g} us",
-        f"memory {constants.memory_efficiency:.2f}",
-        f"compute {constants.compute_efficiency:.2f}",
-    ]
+        parts = [f"latency {constants.latency_us:.3g} us", f"{constants.gb_per_s:.3g} GB/s"]
+    else:
+        parts = [f"floor {constants.floor_us:.3g} us", f"memory {constants.memory_efficiency:.2f}"]
+        if fit.family != "bandwidth":
+            parts.append(f"compute {constants.compute_efficiency:.2f}")
+    changed = constants.model_dump(exclude_defaults=True)
+    parts += [label.format(changed[name]) for name, label in FURTHER.items() if name in changed]
     return ", ".join(parts)
 
 
@@ -169,7 +216,7 @@ def _left_out(points: Iterable[RunPoint]) -> list[str]:
         for p in points
         if p.verdict in ("skipped", "wrong")
     )
-    return [f"{reason} ({count} point{'s' if count > 1 else ''})" for reason, count in reasons.items()]
+    return [f"{reason} ({counted(count, 'point')})" for reason, count in reasons.items()]
 
 
 def _kernels(points: Iterable[RunPoint]) -> list[str]:
@@ -186,7 +233,7 @@ def _kernels(points: Iterable[RunPoint]) -> list[str]:
 
 def _point_notes(points: Iterable[RunPoint]) -> list[str]:
     notes = Counter(note for p in points if p.verdict not in ("skipped", "wrong") for note in p.notes)
-    return [f"{note} ({count} point{'s' if count > 1 else ''})" for note, count in notes.items()]
+    return [f"{note} ({counted(count, 'point')})" for note, count in notes.items()]
 
 
 def _heading(text: str) -> Text:
@@ -198,9 +245,9 @@ def _lines(heading: str, lines: Iterable[str]) -> list[RenderableType]:
     return [_heading(heading), *(Padding(Text(line, style="dim"), (0, 0, 0, 2)) for line in lines)] if lines else []
 
 
-def _table(left: Sequence[str], right: Sequence[str]) -> Table:
+def _table(left: Sequence[str], right: Sequence[str], gap: int = 2) -> Table:
     """A borderless table; words are aligned left and everything after them right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for name in left:
         words = name in ("backend", "dtype", "family", "key", "kernel")
         table.add_column(Text(name), justify="left" if words else "right", no_wrap=True)
