@@ -11,7 +11,8 @@ import pytest
 from planner.calibrate.accuracy import percentile, seconds_of, summary
 from planner.calibrate.fit import L2, fit, free_constants, held_out
 from planner.calibrate.forms import Peaks
-from planner.calibrate.points import CollectivePoint, DecodePoint, GemmPoint, Point, PrefillPoint
+from planner.calibrate.points import FAMILIES, CollectivePoint, DecodePoint, GemmPoint, Point, PrefillPoint
+from planner.calibrate.shipped import calibration_names, shipped_calibration
 from planner.calibration import CollectiveConstants, KernelConstants
 from planner.errors import InputError, MachineError
 
@@ -135,3 +136,20 @@ def test_errors_are_summed_up_as_published() -> None:
     assert (errors.median_percent, errors.max_percent, errors.bias_percent, errors.points) == (30, 50, 10, 5)
     assert errors.p90_percent == pytest.approx(46)
     assert percentile([1.0], 0.9) == 1
+
+
+def test_no_shipped_table_shows_a_held_out_point() -> None:
+    seen = 0
+    for name in calibration_names():
+        for entry in shipped_calibration(name).kernels:
+            if entry.table is None:
+                continue
+            for row in entry.table.rows:
+                fields = dict(zip(entry.table.columns, row, strict=True))
+                fields.pop("measured_us")
+                shape: dict[str, Any] = {"dtype": "any", "seconds": 1.0, **fields}
+                if entry.family == "prefill_attention":
+                    shape["kv_dtype"] = "any"
+                assert not held_out(FAMILIES[entry.family](**shape)), (name, entry.key, row)
+                seen += 1
+    assert seen > 100

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from planner.calibrate.accuracy import seconds_of
-from planner.calibrate.fit import HOLDOUT_RULE, LEAST_POINTS, fit
+from planner.calibrate.fit import HOLDOUT_RULE, LEAST_POINTS, fit, split
 from planner.calibrate.forms import Peaks
 from planner.calibrate.peaks import peaks_for, shipped_accelerator
 from planner.calibrate.points import Point, shape_of
@@ -187,7 +187,7 @@ def _fit_key(draft: Draft, family: str, key: str, rows: Sequence[Row]) -> list[F
                     "constants": fitted.constants,
                     "residual": fitted.residual,
                     "holdout": fitted.holdout,
-                    "table": _table(points) if fitted.residual.median_percent > TABLE_FROM_PERCENT else None,
+                    "table": _table(split(points)[0]) if fitted.residual.median_percent > TABLE_FROM_PERCENT else None,
                     "notes": _notes(draft.engine, family, key, fitted.residual),
                 }
             )
