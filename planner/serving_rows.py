@@ -130,7 +130,9 @@ class _Cells:
         except InvalidOperation:
             raise InputError(f"{self._place}: {column}: a number is needed, not {shown(value)}") from None
         if not number.is_finite() or not least <= number <= most:
-            raise InputError(f"{self._place}: {column}: {shown(value)} is out of range")
+            raise InputError(
+                f"{self._place}: {column}: {shown(value)} is out of range: accepted is {least:,.12g} to {most:,.13g}"
+            )
         return number
 
     def whole(self, column: str, most: int, *, least: int = 1, default: int | None = None) -> int:
@@ -152,7 +154,7 @@ class _Cells:
 
 def _latency_row(cells: _Cells, line: int) -> ServingRow:
     dp = cells.whole("attention_dp_size", MOST_RANKS, default=1)
-    concurrency = cells.whole("concurrency", MOST_REQUESTS - 1, default=1)
+    per_replica = "batch_size" if cells.number("batch_size", 0, MOST_REQUESTS - 1) else "concurrency"
     ratio = cells.number("range_ratio", 0, 1)
     return ServingRow(
         line=line,
@@ -167,7 +169,7 @@ def _latency_row(cells: _Cells, line: int) -> ServingRow:
         isl=cells.whole("isl", MOST_TOKENS),
         osl=cells.whole("osl", MOST_TOKENS),
         range_ratio=1.0 if ratio is None else float(ratio),
-        concurrency=cells.whole("batch_size", MOST_REQUESTS - 1, default=concurrency),
+        concurrency=cells.whole(per_replica, MOST_REQUESTS - 1),
         tp=cells.whole("tp_size", MOST_RANKS),
         pp=cells.whole("pp_size", MOST_RANKS, default=1),
         dp=dp,

@@ -118,7 +118,9 @@ def test_throughput_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (ROW.replace("1024", "-5"), "rows.csv:2: isl: '-5' is out of range"),
+        (ROW.replace("1024", "-5"), "rows.csv:2: isl: '-5' is out of range: accepted is 1 to "),
+        (ROW.replace(",16,", ",0,"), "rows.csv:2: concurrency: '0' is out of range: accepted is 1 to "),
+        (ROW.replace(",16,", ",,"), "rows.csv:2: concurrency: missing, and needed"),
         (ROW.replace("1024", "many"), "rows.csv:2: isl: a number is needed, not 'many'"),
         (ROW.replace("1024", "10.5"), "rows.csv:2: isl: a whole number is needed"),
         (ROW.replace("1024", "NaN"), "rows.csv:2: isl: 'NaN' is out of range"),
