@@ -16,13 +16,15 @@ from planner.console import (
     Format,
     FormatOption,
     OutputOption,
+    counting,
     emit,
     hub_cache,
     progress,
 )
 from planner.errors import InputError, MachineError, PlannerError
 from planner.inputs import Accelerator
-from planner.printable import counted, escaped
+from planner.printable import escaped
+from planner.units import counted
 
 if TYPE_CHECKING:
     from planner.calibrate.session import Device
@@ -120,13 +122,9 @@ def fit(
     named = source or f"the tables given: {', '.join(table.name for table in tables)}"
     stated = (escaped(text) if text else None for text in (licence, attribution))
     provenance = Provenance(escaped(named), as_of.date() if as_of else date.today(), *stated)
-    with progress() as bar:
-        task = bar.add_task("fitting")
+    with counting("fitting") as step:
         calibrations, left_out = fit_tables(
-            tables,
-            provenance,
-            lambda i, n: bar.update(task, completed=i, total=n),
-            lambda names: check_folder(output, names, overwrite=force),
+            tables, provenance, step, lambda names: check_folder(output, names, overwrite=force)
         )
     files = write_calibrations(calibrations, output, overwrite=force)
     lines = (f"{path}: {counted(c.points_used, 'point')}" for path, c in zip(files, calibrations, strict=True))
@@ -246,16 +244,15 @@ def _check_output(output: Path | None, *, force: bool) -> None:
     """
     if output is None:
         return
+    from planner.output import check_free
+
     if output.is_dir():
         raise InputError(f"{output}: is a folder; name a file in it")
-    if output.exists() and not output.is_file():
-        raise InputError(f"{output}: is not a regular file")
+    check_free(output, overwrite=force)
     if not output.parent.is_dir():
         raise InputError(f"{output}: cannot be written: no such folder")
     if not os.access(output.resolve().parent, os.W_OK | os.X_OK):
         raise InputError(f"{output}: cannot be written: no permission to create files in its folder")
-    if output.exists() and not force:
-        raise InputError(f"{output}: exists already; --force overwrites it")
 
 
 def _configuration(name: str) -> int | None:

@@ -15,10 +15,10 @@ from planner.console import (
     ForceOption,
     Format,
     FormatOption,
+    counting,
     emit,
     emit_rows,
     hub_cache,
-    progress,
 )
 from planner.printable import escaped
 
@@ -42,9 +42,8 @@ def validate_memory(
     from planner.validate import score_memory  # not needed by any other command's start-up
 
     loaded = documents.load_json(oracle, saved.MAX_ORACLE_BYTES)
-    with progress() as bar:
-        task = bar.add_task("rows")
-        score = score_memory(loaded, configs, engine, lambda i, n: bar.update(task, completed=i, total=n), str(oracle))
+    with counting("rows") as step:
+        score = score_memory(loaded, configs, engine, step, str(oracle))
     lines = (
         f"rows {score.rows:,}, equal {score.equal:,}, refused {score.refused:,}, "
         f"mismatches {len(score.mismatches):,}; weights of {score.weights_rows:,} rows: "
@@ -85,7 +84,7 @@ def validate_logs(
 
 @validate_app.command(
     "kernels",
-    epilog="\b\nExample: planner validate kernels kernel_gemm.csv.gz --calibration h100-sxm-vllm",
+    epilog="\b\nExample: planner validate kernels tests/oracles/kernels/kernel_gemm.csv.gz",
 )
 def validate_kernels(
     tables: Annotated[
@@ -123,9 +122,7 @@ CalibratedOption = Annotated[
 ]
 
 
-@validate_app.command(
-    "serving", epilog="\b\nExample: planner validate serving rows.csv --configs model_configs_dir --predictions out.csv"
-)
+@validate_app.command("serving", epilog="\b\nExample: planner validate serving tests/oracles/serving_latency.csv")
 def validate_serving(
     rows: Annotated[Path, typer.Argument(help="Measured rows, CSV or CSV.gz.")],
     configs: ConfigsOption = None,
@@ -142,7 +139,7 @@ def validate_serving(
 
 
 @validate_app.command(
-    "throughput", epilog="\b\nExample: planner validate throughput rows.csv --configs model_configs_dir"
+    "throughput", epilog="\b\nExample: planner validate throughput tests/oracles/trtllm_throughput.csv"
 )
 def validate_throughput(
     rows: Annotated[Path, typer.Argument(help="Measured rows, CSV or CSV.gz.")],
@@ -171,9 +168,8 @@ def _score(
 ) -> None:
     from planner import validate_serving as score
 
-    with progress() as bar:
-        task = bar.add_task("rows")
-        found = score.score_serving(rows, configs, calibrated_on, lambda i, n: bar.update(task, completed=i, total=n))
+    with counting("rows") as step:
+        found = score.score_serving(rows, configs, calibrated_on, step)
     for reason in found.refused.values():
         sys.stderr.write(f"planner: {escaped(reason)}\n")
     if predictions is not None:

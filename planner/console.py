@@ -6,7 +6,8 @@ With the cli modules, the only place that prints, reads the environment or exits
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,6 +71,14 @@ def progress() -> "Progress":
     from rich.progress import Progress  # slow to import, and most commands show none
 
     return Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over work that says (how many are done, of how many)."""
+    with progress() as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def emit_rows(fields: object, lines: Iterable[str], form: Format) -> None:

@@ -3,16 +3,15 @@
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 
 from planner import catalog
 from planner.architectures import resolve
 from planner.cache_groups import Group, group_layers
 from planner.cache_specs import CacheRules, layer_specs
 from planner.calibrate.shipped import calibration_names, shipped_calibration
-from planner.documents import load_mapping, validate
+from planner.documents import AnyModel, load_mapping, validate
 from planner.engine_inputs import Engine
-from planner.inputs import Accelerator, Model, PriceList, Workload
+from planner.inputs import Model, PriceList, Workload
 from planner.kv_cache import Flight, resolve_dtype
 from planner.origin import Origin
 from planner.pool import BlockPool
@@ -31,8 +30,9 @@ def rows(kind: str) -> list[Fields]:
     return [describe(name) for name in shipped]
 
 
-def _path(kind: str, name: str) -> Path:
-    return catalog.bundled() / catalog.FOLDERS[kind] / f"{name}.yaml"
+def _shipped(kind: str, cls: type[AnyModel], name: str) -> AnyModel:
+    path = catalog.bundled() / catalog.FOLDERS[kind] / f"{name}.yaml"
+    return validate(cls, load_mapping(path), Origin(str(path)))
 
 
 def _model(name: str) -> Fields:
@@ -77,8 +77,7 @@ def _groups(model: Model) -> tuple[Group, ...]:
 
 
 def _accelerator(name: str) -> Fields:
-    path = _path("accelerator", name)
-    gpu = validate(Accelerator, load_mapping(path), Origin(str(path)))
+    gpu = catalog.load_accelerator(name)
     return {
         "name": name,
         "title": gpu.title,
@@ -92,14 +91,12 @@ def _accelerator(name: str) -> Fields:
 
 
 def _engine(name: str) -> Fields:
-    path = _path("engine", name)
-    engine = validate(Engine, load_mapping(path), Origin(str(path)))
+    engine = _shipped("engine", Engine, name)
     return {"name": name, "rules": engine.kind, "version": engine.version, "source": engine.source}
 
 
 def _workload(name: str) -> Fields:
-    path = _path("workload", name)
-    workload = validate(Workload, load_mapping(path), Origin(str(path)))
+    workload = _shipped("workload", Workload, name)
     return {
         "name": name,
         "title": workload.title,
@@ -111,8 +108,7 @@ def _workload(name: str) -> Fields:
 
 
 def _price(name: str) -> Fields:
-    path = _path("price", name)
-    listed = validate(PriceList, load_mapping(path), Origin(str(path))).prices
+    listed = _shipped("price", PriceList, name).prices
     rates = [r.usd_per_instance_hour["on_demand"] / r.devices for r in listed if "on_demand" in r.usd_per_instance_hour]
     return {
         "name": name,

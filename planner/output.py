@@ -14,10 +14,7 @@ def write_whole(path: Path, text: str, *, overwrite: bool) -> None:
     """
     temporary: str | None = None
     try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: is not a regular file")
-        if path.exists() and not overwrite:
-            raise InputError(f"{path}: exists already; --force overwrites it")
+        check_free(path, overwrite=overwrite)
         path = path.resolve()  # through a symbolic link, not in its place
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".planner.", suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
@@ -33,3 +30,14 @@ def write_whole(path: Path, text: str, *, overwrite: bool) -> None:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Refuse a path at which something stands that must stay.
+
+    raises: InputError where it is no regular file, or a file and overwrite is false
+    """
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a regular file")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: exists already; --force overwrites it")

@@ -24,8 +24,3 @@ def shown(value: object) -> str:
 def escaped(text: str) -> str:
     """The text with each unprintable character as an escape, for messages about what strangers wrote."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def counted(number: int, noun: str) -> str:
-    """'1 point', '1,234 points': for nouns whose plural adds an s."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

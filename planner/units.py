@@ -38,7 +38,7 @@ def scale_up(value: int, factor: Decimal) -> int:
 
 
 def counted(number: int, noun: str) -> str:
-    """'1 request', '2 requests'."""
+    """'1 request', '1,234 requests': for nouns whose plural adds an s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

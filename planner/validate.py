@@ -80,8 +80,7 @@ def score_memory(
     file: what messages call the oracle
     raises: InputError where the oracle has not that form, or nothing to compare
     """
-    if not configs.is_dir():
-        raise InputError(f"{configs}: no such folder; --configs holds a folder per model, named ORG__NAME")
+    check_configs(configs)
     rows = list(oracle_rows(oracle, file))
     if not rows:
         raise InputError(f"{file}: models: no variants, so nothing is compared")
@@ -91,6 +90,15 @@ def score_memory(
             progress(done, len(rows))
         _score_row(row, configs, engine, score)
     return score
+
+
+def check_configs(configs: Path) -> None:
+    """Refuse what is no folder of checkpoint folders.
+
+    raises: InputError
+    """
+    if not configs.is_dir():
+        raise InputError(f"{configs}: no such folder; --configs holds a folder per model, named ORG__NAME")
 
 
 def oracle_rows(oracle: Mapping[str, Any], file: str = "oracle") -> Iterator[OracleRow]:

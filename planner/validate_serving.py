@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 from planner.blocks import Moe
-from planner.calibrate.accuracy import percentile
+from planner.calibrate.accuracy import summary
 from planner.calibrate.shipped import calibrations_for, small_kernels
 from planner.catalog import load_accelerator, load_scenario, names
 from planner.deployment import Deployment, deploy
@@ -24,11 +24,11 @@ from planner.row_models import gpu_name, has_experts, row_model
 from planner.serving import Replica, benchmark_ttft, saturated_tokens_per_s, tpot
 from planner.serving_rows import BACKENDS, ServingRow
 from planner.units import ceil_div
-from planner.validate import PRICE
+from planner.validate import PRICE, check_configs
 from planner.validate_logs import nearest_engine
 
 ENGINES = {"trtllm": "tensorrt-llm-1.0", "sglang": "sglang-0.5"}
-MIXES = ("vllm", "trtllm", "tensorrt-llm")
+MIXES = ("vllm", "trtllm")
 OVERLAPS = ("trtllm", "sglang")
 """Engines that do so in every version that rows name."""
 OVERLAPS_FROM = (0, 14)
@@ -108,8 +108,8 @@ def score_serving(
     measured_on: the GPU whose calibration prices every row, on the row's own datasheet peaks; None: the row's GPU
     raises: InputError where there is no such folder or no such calibration
     """
-    if configs is not None and not configs.is_dir():
-        raise InputError(f"{configs}: no such folder; --configs holds a folder per model, named ORG__NAME")
+    if configs is not None:
+        check_configs(configs)
     if measured_on is not None:
         calibrations_for(load_accelerator(measured_on), "vllm", measured_on)
     score = ServingScore(rows=len(rows), measured=sum(bool(row.measured) for row in rows))
@@ -281,32 +281,22 @@ def _slice(metric: str, by: str, value: str, rows: list[tuple[ServingRow, Mappin
     ours = [p[metric] / row.measured[metric] - 1 for row, p in rows if p and metric in p]
     refused = len(rows) - len(ours)
     theirs = [row.peer[metric] / row.measured[metric] - 1 for row, _ in rows if metric in row.peer]
-    errors = sorted([*(abs(e) for e in ours), *[1.0] * refused])
+    errors = summary([*ours, *[-1.0] * refused])
+    peer = summary(theirs) if theirs else None
     return Slice(
         metric,
         by,
         value,
         len(rows),
         refused,
-        _percent(percentile(errors, 0.5)),
-        _percent(percentile(errors, 0.9)),
-        _percent(percentile(sorted(ours), 0.5)) if ours else 0.0,
+        errors.median_percent,
+        errors.p90_percent,
+        summary(ours).bias_percent if ours else 0.0,
         len(theirs),
-        *(_summary(theirs) if theirs else (None, None, None)),
+        peer.median_percent if peer else None,
+        peer.p90_percent if peer else None,
+        peer.bias_percent if peer else None,
     )
-
-
-def _summary(errors: list[float]) -> tuple[float, float, float]:
-    size = sorted(abs(error) for error in errors)
-    return (
-        _percent(percentile(size, 0.5)),
-        _percent(percentile(size, 0.9)),
-        _percent(percentile(sorted(errors), 0.5)),
-    )
-
-
-def _percent(share: float) -> float:
-    return round(100 * share, 2)
 
 
 def lines(score: ServingScore) -> Iterator[str]:

@@ -18,7 +18,7 @@ from planner.calibration import Borrowed, Calibration, Errors, FittedKernel, Tab
 from planner.errors import InputError
 from planner.inputs import Accelerator
 from planner.output import write_whole
-from planner.printable import counted
+from planner.units import counted
 
 LIBRARIES = ("nccl",)
 """`engine` of rows that every engine on the GPU shares."""

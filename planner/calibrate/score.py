@@ -14,7 +14,7 @@ from planner.calibrate.shipped import calibration_names, load_calibration, shipp
 from planner.calibrate.tables import SELECTION, Row, newest, read_tables, selected
 from planner.calibration import Calibration, Errors, FittedKernel
 from planner.errors import InputError
-from planner.printable import counted
+from planner.units import counted
 
 BOUNDS = {
     "decode_attention": (7.0, 25.0),

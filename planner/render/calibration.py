@@ -13,8 +13,7 @@ from rich.text import Text
 from planner.calibrate.curves import Curve
 from planner.calibration import Calibration, CollectiveConstants, Errors, FittedKernel
 from planner.calibration_run import CalibrationRun, Environment, RunPoint, Verdict
-from planner.printable import counted
-from planner.units import GIB, KIB, MIB
+from planner.units import GIB, KIB, MIB, counted
 
 TITLES = {
     "bandwidth": "Memory bandwidth",
