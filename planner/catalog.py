@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from planner import checkpoint, hub
+from planner.calibration import Calibration
 from planner.documents import load_mapping, validate
 from planner.engine_inputs import Engine
 from planner.errors import InputError, nearest
 from planner.input_types import Input
-from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, Scenario, Workload
+from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, Scenario
 from planner.origin import Origin
 from planner.prices import lowest_price, named_price
 from planner.printable import shown
+from planner.workload_inputs import Workload
 
 DEFAULT_ENGINE = "vllm-0.33"
 FOLDERS = {
@@ -116,6 +118,8 @@ def load_scenario(
         resolved["price"] = _listed_price(wanted, resolved["accelerator"], rest, origin)
         assumed.extend(() if wanted else ("price",))
     assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
+    if isinstance(rest.get("calibration"), str):
+        rest["calibration"] = _calibration(rest["calibration"], Path() if "calibration" in overrides else base)
     rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
     return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
 
@@ -211,6 +215,14 @@ def _vendor_fields(
         "source": source,
         "origin": Origin(str(path)),
     }
+
+
+def _calibration(ref: str, base: Path) -> Calibration:
+    """Kernel constants by shipped name or file, such as `planner calibrate` writes."""
+    from planner.calibrate.shipped import load_calibration  # it imports this module, and most scenarios name none
+
+    is_path = "/" in ref or ref.endswith(_SUFFIXES)
+    return load_calibration(str(base / ref) if is_path else ref)
 
 
 def _override(

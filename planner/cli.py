@@ -72,6 +72,16 @@ def estimate(
         typer.Option(min=1, help="Longest request, input and output together; repeat to compare."),
     ] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Requests active at the peak.")] = None,
+    arrivals: Annotated[str | None, typer.Option(help="Requests that arrive each second at the peak.")] = None,
+    ttft_p95: Annotated[
+        str | None, typer.Option(help="95th percentile of the time to first token to meet, in seconds.")
+    ] = None,
+    itl_p95: Annotated[
+        str | None, typer.Option(help="95th percentile of the gaps between tokens to meet, in seconds.")
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option(help="Kernel constants: a shipped name or a file of planner calibrate.")
+    ] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Also say what this many devices carry.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel ranks.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.")] = None,
@@ -98,13 +108,17 @@ def estimate(
     brief: BriefOption = False,
     plot: PlotOption = False,
 ) -> None:
-    """Memory, requests that fit, fleet and monthly cost of a scenario."""
+    """Memory, requests that fit, speed, fleet and monthly cost of a scenario."""
     flags = {
         "model": model,
         "workload": workload,
         "engine": engine,
         "price": _price(price),
         "workload.concurrency": concurrency,
+        "workload.arrivals_per_s": arrivals,
+        "workload.objectives.ttft_p95_s": ttft_p95,
+        "workload.objectives.itl_p95_s": itl_p95,
+        "calibration": calibration,
         "parallelism.tp": tp,
         "parallelism.pp": pp,
         "parallelism.dp": dp,
@@ -273,7 +287,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 def _exit_code(reports: list[Report]) -> int:
     stranded = any(r.carry is not None and r.carry.active_replicas == 0 for r in reports)
-    return DONE if all(r.fits for r in reports) and not stranded else NOT_FEASIBLE
+    return DONE if all(r.fits and r.meets_objectives for r in reports) and not stranded else NOT_FEASIBLE
 
 
 def _write(result: Report | Comparison, form: Format, output: Path | None, *, force: bool, brief: bool) -> None:

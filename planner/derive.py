@@ -1,14 +1,18 @@
 """How each number came about, with the figures put in, and where the inputs came from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from planner.accuracy import serving_accuracy
 from planner.deployment import Deployment
 from planner.derive_cache import cache_lines, capacity_lines, line
 from planner.inputs import Scenario
+from planner.latency import Speed
 from planner.memory import RankMemory
 from planner.rank import Rank
-from planner.report import Capacity, Cost, Derivation, Fleet, KvCache, PrefixReuse, Source
+from planner.report import Capacity, Cost, Derivation, Fleet, KvCache, Need, PrefixReuse, Source
 from planner.units import counted
+
+K_OF_N = "Barlow and Proschan 1975, Statistical Theory of Reliability (k-of-n)"
 
 
 def derivations(
@@ -16,6 +20,7 @@ def derivations(
     rank: Rank,
     cache: KvCache,
     capacity: Capacity,
+    needs: Sequence[Need],
     fleet: Fleet | None,
     cost: Cost | None,
     prefix: PrefixReuse | None,
@@ -28,7 +33,7 @@ def derivations(
         *capacity_lines(deployment, rank, capacity),
     ]
     if fleet and cost:
-        lines += [*_fleet(deployment, capacity, fleet), *_cost(deployment.scenario, cost)]
+        lines += [*_fleet(deployment, needs, fleet), *_cost(deployment.scenario, cost)]
     if prefix:
         reuse = deployment.scenario.workload.prefix
         shared = reuse.shared_tokens if reuse else 0
@@ -38,8 +43,8 @@ def derivations(
     return tuple(lines)
 
 
-def sources(scenario: Scenario) -> tuple[Source, ...]:
-    """Where model, accelerator, engine, workload and price came from."""
+def sources(scenario: Scenario, speed: Speed | None) -> tuple[Source, ...]:
+    """Where model, accelerator, engine, workload, price and kernel constants came from."""
     model, gpu, engine = scenario.model, scenario.accelerator, scenario.engine
     workload, price = scenario.workload, scenario.price
     return (
@@ -53,7 +58,19 @@ def sources(scenario: Scenario) -> tuple[Source, ...]:
             licence=workload.licence,
         ),
         Source(what=f"price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence),
+        *(_speed_sources(speed) if speed else ()),
     )
+
+
+def _speed_sources(speed: Speed) -> Iterator[Source]:
+    constants, accuracy = speed.replica.times.calibrations[0], serving_accuracy()
+    yield Source(
+        what=f"calibration {constants.name}",
+        source=constants.source,
+        as_of=constants.as_of,
+        licence=constants.licence,
+    )
+    yield Source(what="ranges of speed", source=accuracy.source, as_of=accuracy.as_of, licence=accuracy.licence)
 
 
 def _model(deployment: Deployment) -> Iterator[Derivation]:
@@ -85,14 +102,23 @@ def _memory(memory: RankMemory) -> Iterator[Derivation]:
     yield line("memory.kv_budget_bytes", text, budget.basis)
 
 
-def _fleet(deployment: Deployment, capacity: Capacity, fleet: Fleet) -> Iterator[Derivation]:
+def _fleet(deployment: Deployment, needs: Sequence[Need], fleet: Fleet) -> Iterator[Derivation]:
     scenario = deployment.scenario
-    text = f"ceil({scenario.workload.concurrency:,} active requests / {capacity.slots_per_replica:,})"
-    yield line("fleet.active_replicas", f"{text} = {fleet.active_replicas:,}")
-    fraction = scenario.spares.fraction
-    text = f"ceil({fleet.active_replicas:,} x {fraction})" if fraction is not None else "given"
-    basis = "computed" if fraction is not None else "given"
-    yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", basis)
+    parts = ", ".join(f"{need.replicas:,} {need.limit}" for need in needs)
+    yield line("fleet.active_replicas", f"largest of {parts} = {fleet.active_replicas:,}")
+    spares = scenario.spares
+    if spares.replica_availability is not None:
+        fewer = fleet.availability_one_spare_fewer
+        text = (
+            f"least number with which {fleet.active_replicas:,} replicas of availability {spares.replica_availability} "
+            f"each work for {scenario.workload.objectives.availability} of the time: {fleet.availability:.6f}"
+            + (f", one fewer {fewer:.6f}," if fewer is not None else "")
+        )
+        yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", source=K_OF_N)
+    else:
+        text = f"ceil({fleet.active_replicas:,} x {spares.fraction})" if spares.fraction is not None else "given"
+        basis = "computed" if spares.fraction is not None else "given"
+        yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", basis)
     text = f"({fleet.active_replicas:,} + {fleet.spare_replicas:,}) replicas x {fleet.devices_per_replica}"
     yield line("fleet.devices", f"{text} = {fleet.devices:,}")
     if fleet.nodes is not None:

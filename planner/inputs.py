@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
+from planner.calibration import Calibration
 from planner.engine_inputs import Engine
 from planner.input_types import Count, CountOrNone, Degree, Input, Number, Positive, PositiveShare, Share
 from planner.origin import Origin
 from planner.printable import Name, Printable
 from planner.units import show_rate
+from planner.workload_inputs import Workload
 
 
 class Weights(Input):
@@ -80,67 +82,6 @@ class Accelerator(Input):
     source: Printable
     as_of: date
     notes: Printable | None = None
-
-
-class Lengths(Input):
-    """A distribution of lengths in tokens."""
-
-    mean: Count
-    p50: Count | None = None
-    p90: Count | None = None
-    p95: Count | None = None
-    p99: Count | None = None
-    max: Count | None = None
-
-
-class Prefix(Input):
-    """A prompt prefix that many requests share."""
-
-    shared_tokens: CountOrNone
-    """Length of the shared prefix."""
-    request_share: Share
-    """Share of the requests that begin with it and find it cached."""
-
-
-class Workload(Input):
-    """What is asked of the service: lengths, load and what counts as success."""
-
-    name: Name
-    title: Printable | None = None
-    context_tokens: Count
-    """Longest request to plan for, input and output together."""
-    input_tokens: Lengths | None = None
-    output_tokens: Lengths | None = None
-    concurrency: Count
-    """Requests active at the peak."""
-    requests_per_month: Count | None = None
-    """Requests submitted in a month."""
-    prefix: Prefix | None = None
-    success_share: PositiveShare = Decimal(1)
-    """Share of the submitted requests that end well."""
-    percentile_method: Printable | None = None
-    source: Printable
-    licence: Printable | None = None
-    as_of: date | None = None
-    assumed: tuple[str, ...] = ()
-    """Fields that are an assumption and not from the source."""
-    notes: Printable | None = None
-
-    @property
-    def mean_tokens(self) -> int | None:
-        """Mean length of a request, input and output together."""
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        return self.input_tokens.mean + self.output_tokens.mean
-
-    @model_validator(mode="after")
-    def _mean_within_context(self) -> "Workload":
-        mean = self.mean_tokens
-        if mean is not None and mean > self.context_tokens:
-            raise ValueError(
-                f"mean input and output together are {mean:,} tokens, over context_tokens {self.context_tokens:,}"
-            )
-        return self
 
 
 class Price(Input):
@@ -251,15 +192,17 @@ class MemoryGiven(Input):
 
 
 class Spares(Input):
-    """Replicas beyond the active ones: a fraction of them, rounded up, or a number."""
+    """Replicas beyond the active ones: a fraction of them, rounded up, or a number, or what an availability needs."""
 
     fraction: Share | None = None
     replicas: CountOrNone | None = None
+    replica_availability: Annotated[Share, Field(lt=1)] | None = None
+    """Share of the time that one replica works; the workload's objectives.availability then says how many spares."""
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> "Spares":
-        if (self.fraction is None) == (self.replicas is None):
-            raise ValueError("give either fraction or replicas")
+    def _one_rule(self) -> "Spares":
+        if sum(rule is not None for rule in (self.fraction, self.replicas, self.replica_availability)) != 1:
+            raise ValueError("give one of fraction, replicas and replica_availability")
         return self
 
 
@@ -284,7 +227,10 @@ def _as_in_a_file(schema: dict[str, Any]) -> None:
 
 
 class Scenario(Input):
-    """Everything one estimate depends on. In a file, model, accelerator, engine, workload and price may be names."""
+    """Everything one estimate depends on.
+
+    In a file, model, accelerator, engine, workload, price and calibration may be names.
+    """
 
     model_config = ConfigDict(json_schema_extra=_as_in_a_file)
 
@@ -300,6 +246,8 @@ class Scenario(Input):
     kv_cache: KvCache = KvCache()
     engine_options: EngineOptions = EngineOptions()
     memory: MemoryGiven = MemoryGiven()
+    calibration: Annotated[Calibration | None, _ByName()] = None
+    """Kernel constants that price its steps; absent: those that ship for this device."""
     spares: Spares = Spares(fraction=Decimal("0.2"))
     price: Annotated[Price, _ByName()]
     hours_per_month: Annotated[Positive, Field(le=744)] = Decimal(730)
@@ -307,6 +255,18 @@ class Scenario(Input):
     other_monthly: tuple[MonthlyLine, ...] = ()
     assumed: tuple[str, ...] = ()
     """Fields that nobody gave and planner chose; each becomes a line of the report's assumptions."""
+
+    @model_validator(mode="after")
+    def _availability_has_its_figures(self) -> "Scenario":
+        asked, given = self.workload.objectives.availability, self.spares.replica_availability
+        if asked is not None and given is None:
+            raise ValueError(
+                "workload.objectives.availability needs spares.replica_availability, the share of the time that one "
+                "replica works"
+            )
+        if given is not None and asked is None:
+            raise ValueError("spares.replica_availability needs workload.objectives.availability, which it serves")
+        return self
 
     @property
     def context(self) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_seconds
 from planner.calibrate.peaks import ARITHMETIC
-from planner.calibration import Calibration, CollectiveConstants, KernelConstants, SmallKernels
+from planner.calibration import Calibration, CollectiveConstants, FittedKernel, KernelConstants, SmallKernels
 from planner.errors import InputError
 from planner.inputs import Accelerator
 from planner.units import GB
@@ -127,12 +127,20 @@ class KernelTimes:
         return self._found[asked]
 
     def _look_up(self, family: str, keys: Sequence[str]) -> KernelConstants:
+        calibration, entry, constants = self.entry(family, keys)
+        fused = family == "gemm" and calibration.engine == UNFUSED[0] and entry.key in UNFUSED[1:]
+        return self._without_quantise(calibration, constants) if fused else constants
+
+    def entry(self, family: str, keys: Sequence[str]) -> tuple[Calibration, FittedKernel, KernelConstants]:
+        """The fit that prices a family of kernels, with the calibration that it is from, and its constants.
+
+        raises: InputError where no calibration has any of the keys
+        """
         for key in keys:
             for calibration in self.calibrations:
                 entry = calibration.find(family, key)
                 if entry is not None and isinstance(entry.constants, KernelConstants):
-                    fused = family == "gemm" and calibration.engine == UNFUSED[0] and key in UNFUSED[1:]
-                    return self._without_quantise(calibration, entry.constants) if fused else entry.constants
+                    return calibration, entry, entry.constants
         raise InputError(f"calibration {self.calibrations[0].name} has no constants for {family} of {keys[0]}")
 
     def _without_quantise(self, calibration: Calibration, constants: KernelConstants) -> KernelConstants:

@@ -11,11 +11,12 @@ from planner.cache_specs import CacheRules, layer_specs
 from planner.calibrate.shipped import calibration_names, shipped_calibration
 from planner.documents import AnyModel, load_mapping, validate
 from planner.engine_inputs import Engine
-from planner.inputs import Model, PriceList, Workload
+from planner.inputs import Model, PriceList
 from planner.kv_cache import Flight, resolve_dtype
 from planner.origin import Origin
 from planner.pool import BlockPool
 from planner.weights import served_dtype
+from planner.workload_inputs import Workload
 
 Fields = dict[str, str | int | None]
 

@@ -4,33 +4,20 @@ import hashlib
 from decimal import Decimal
 from fractions import Fraction
 
-from planner import __version__, cost, fleet
-from planner.cache_groups import Group
-from planner.cache_specs import mixers_of
+from planner import __version__, cost, fleet, proposals
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
 from planner.inputs import Scenario
-from planner.mixers import Attention, LatentAttention
+from planner.latency import Speed
 from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
-from planner.report import (
-    CacheAtContext,
-    CacheGroup,
-    Capacity,
-    Carry,
-    Cost,
-    CostLine,
-    Fleet,
-    KvCache,
-    Memory,
-    MemoryLine,
-    ModelFacts,
-    PrefixReuse,
-    Report,
-    ScenarioFacts,
-)
+from planner.replica import speed_of
+from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, PrefixReuse, Report, ScenarioFacts
+from planner.report_latency import latency_lines, latency_part, ranges_of
+from planner.report_memory import cache_part, capacity_part, memory_part
+from planner.sizing import Sizing, size
 from planner.units import ceil_div, cents, counted, show_rate
 
 
@@ -41,52 +28,70 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     """
     deployment = deploy(scenario)
     rank = governing_rank(deployment)
-    capacity = _capacity(deployment, rank.pool)
+    capacity = capacity_part(deployment, rank.pool)
     fits = capacity.requests_per_replica > 0
-    fleet_part = _fleet(deployment, capacity) if fits else None
-    binding, reason = _binding(deployment, rank, capacity)
-    memory, cache = _memory(deployment, rank), _kv_cache(deployment, rank.pool)
+    speed, why_not = _speed(deployment, rank.pool) if fits else (None, "")
+    sizing = size(scenario, capacity, speed) if fits else Sizing((), scenario.workload.concurrency, None)
+    ranges = ranges_of(deployment, speed) if speed else None
+    latency = latency_part(scenario, speed, sizing, ranges) if speed and ranges else None
+    fleet_part = _fleet(deployment, capacity, sizing.replicas) if sizing.replicas else None
+    binding, reason = _binding(deployment, rank, capacity, sizing)
+    memory, cache = memory_part(deployment, rank), cache_part(deployment, rank.pool)
     cost_part = _cost(scenario, fleet_part) if fleet_part else None
     prefix = _prefix(scenario)
+    latency_derived = latency_lines(scenario, speed, sizing, latency) if speed and latency else ()
     return Report(
         planner_version=__version__,
         inputs_digest=digest(scenario),
-        scenario=_scenario_facts(deployment),
+        scenario=_scenario_facts(deployment, sizing.concurrency),
         fits=fits,
+        meets_objectives=not fits or sizing.replicas is not None,
         binding_limit=binding,
         binding_reason=reason,
         model=_model_facts(deployment),
         memory=memory,
         kv_cache=cache,
         capacity=capacity,
+        needs=sizing.needs,
+        latency=latency,
         fleet=fleet_part,
         cost=cost_part,
-        carry=_carry(deployment, rank.pool, capacity, devices) if devices is not None else None,
+        carry=_carry(deployment, rank.pool, capacity, devices, sizing.concurrency),
         prefix=prefix,
-        assumptions=assumptions(deployment),
-        warnings=(*warnings(deployment, rank.memory, capacity, fleet_part), *(() if fits else _proposals(scenario))),
-        derivations=derivations(deployment, rank, cache, capacity, fleet_part, cost_part, prefix),
-        sources=sources(scenario),
+        assumptions=assumptions(deployment, latency),
+        warnings=(
+            *warnings(deployment, rank.memory, capacity, latency, why_not, fleet_part),
+            *(() if fits else proposals.that_fit(scenario)),
+            *(proposals.that_meet(scenario) if fits and not sizing.replicas else ()),
+        ),
+        derivations=(
+            *derivations(deployment, rank, cache, capacity, sizing.needs, fleet_part, cost_part, prefix),
+            *latency_derived,
+        ),
+        sources=sources(scenario, speed),
     )
 
 
-def _proposals(scenario: Scenario) -> tuple[str, ...]:
-    """What would fit where the scenario does not: proposed, never substituted."""
-    for tp in (2, 4, 8, 16):
-        if tp <= scenario.parallelism.tp:
-            continue
-        given = scenario.parallelism
-        wider = given.model_copy(update={"tp": tp, "ep": tp * given.dp if given.ep > 1 else 1})
-        try:
-            deployment = deploy(scenario.model_copy(update={"parallelism": wider}))
-        except InputError:
-            continue
-        requests = governing_rank(deployment).pool.requests(scenario.context)
-        if requests:
-            experts = f" --ep {wider.ep}" if wider.ep > 1 else ""
-            each = counted(requests * wider.dp, "request")
-            return (f"it would fit with --tp {tp}{experts}: {each} of {scenario.context:,} tokens per replica",)
-    return ("no tensor parallelism up to 16 on this device makes it fit",)
+def _speed(deployment: Deployment, pool: Pool) -> tuple[Speed | None, str]:
+    """(the speed of one replica, or why it is not predicted).
+
+    raises: InputError where the scenario cannot do without
+    """
+    workload = deployment.scenario.workload
+    try:
+        return speed_of(deployment, pool), ""
+    except InputError as error:
+        why = error.problems[0]
+        asked = workload.objectives
+        needing = {
+            "calibration": deployment.scenario.calibration,
+            "workload.arrivals_per_s": workload.arrivals_per_s,
+            "workload.objectives": asked.ttft_p95_s or asked.itl_p95_s or asked.success_share,
+        }
+        for field, value in needing.items():
+            if value is not None:
+                raise InputError(f"{field}: speed cannot be predicted: {why}") from None
+        return None, why
 
 
 def digest(scenario: Scenario) -> str:
@@ -94,8 +99,9 @@ def digest(scenario: Scenario) -> str:
     return "sha256:" + hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()
 
 
-def _scenario_facts(deployment: Deployment) -> ScenarioFacts:
+def _scenario_facts(deployment: Deployment, concurrency: int | None) -> ScenarioFacts:
     scenario, ranks = deployment.scenario, deployment.ranks
+    objectives = scenario.workload.objectives
     return ScenarioFacts(
         name=scenario.name,
         title=scenario.title,
@@ -110,7 +116,12 @@ def _scenario_facts(deployment: Deployment) -> ScenarioFacts:
         ep=ranks.ep,
         context_tokens=scenario.context,
         mean_tokens=scenario.workload.mean_tokens,
-        concurrency=scenario.workload.concurrency,
+        concurrency=concurrency,
+        arrivals_per_s=scenario.workload.arrivals_per_s,
+        ttft_p95_limit_s=objectives.ttft_p95_s,
+        itl_p95_limit_s=objectives.itl_p95_s,
+        success_share_limit=objectives.success_share,
+        availability_limit=objectives.availability,
         requests_per_month=scenario.workload.requests_per_month,
         success_share=scenario.workload.success_share,
         usd_per_device_hour=scenario.price.usd_per_hour / scenario.price.devices,
@@ -132,109 +143,7 @@ def _model_facts(deployment: Deployment) -> ModelFacts:
     )
 
 
-def _memory(deployment: Deployment, rank: Rank) -> Memory:
-    memory = rank.memory
-    terms = (memory.weights, *memory.workspace, memory.reserve, memory.kv_budget)
-    return Memory(
-        governing_rank=_rank_name(deployment, rank),
-        device_bytes=memory.device.bytes,
-        weights_bytes=memory.weights.bytes,
-        workspace_bytes=memory.workspace_bytes,
-        reserve_bytes=memory.reserve.bytes,
-        kv_budget_bytes=memory.kv_budget.bytes,
-        lines=tuple(MemoryLine(name=t.name, bytes=t.bytes, basis=t.basis) for t in terms),
-    )
-
-
-def _rank_name(deployment: Deployment, rank: Rank) -> str:
-    ranks = deployment.ranks
-    stage = f"pipeline stage {rank.stage.index + 1} of {ranks.pp}, " if ranks.pp > 1 else ""
-    alike = f"any of {ranks.tp * ranks.dp} equal ranks" if ranks.tp * ranks.dp > 1 else "its only rank"
-    return f"{stage}{alike}"
-
-
-def _kv_cache(deployment: Deployment, pool: Pool) -> KvCache:
-    context = deployment.scenario.context
-    growing = next((group for group in pool.groups if group.growing), None)
-    return KvCache(
-        dtype=deployment.kv_dtype,
-        block_tokens=deployment.block_tokens,
-        bytes_per_block=pool.bytes_per_block,
-        bytes_per_token=pool.bytes_per_token,
-        state_bytes_per_request=sum(group.layers * group.spec.state_bytes for group in pool.groups),
-        groups=tuple(_cache_group(pool, group, context) for group in pool.groups),
-        blocks_per_request=pool.reserved_blocks(context),
-        bytes_per_request=pool.reserved_bytes(context),
-        held_bytes_per_request=pool.held_bytes(context),
-        prefill_bytes_per_request=pool.prefill_bytes(context),
-        wasted_tokens_per_request=pool.reserved(growing, context) * growing.spec.block_tokens - context
-        if growing
-        else 0,
-        by_context=tuple(
-            CacheAtContext(
-                context_tokens=tokens, reserved_bytes=pool.reserved_bytes(tokens), held_bytes=pool.held_bytes(tokens)
-            )
-            for tokens in _curve(context)
-        ),
-        score_matrix_bytes=score_matrix_bytes(_query_heads(deployment), context),
-    )
-
-
-def _cache_group(pool: Pool, group: Group, context: int) -> CacheGroup:
-    return CacheGroup(
-        kind=group.spec.kind.value,
-        layers=group.layers,
-        block_tokens=group.spec.block_tokens,
-        span_tokens=group.spec.span_tokens or None,
-        page_bytes=group.page_bytes,
-        reserved_blocks=pool.reserved(group, context),
-        held_blocks=pool.held(group, context),
-    )
-
-
-def _query_heads(deployment: Deployment) -> int:
-    """Most query heads of any layer; 0 for a model without attention."""
-    mixers = mixers_of(deployment.stack.layers)
-    attention = [m for m in mixers if isinstance(m, Attention | LatentAttention)]
-    return max((m.query_heads if isinstance(m, Attention) else m.heads for m in attention), default=0)
-
-
-def score_matrix_bytes(query_heads: int, context: int) -> int:
-    """Scores of one layer and request if they were materialised in 2-byte numbers, as naive attention does.
-
-        h * L^2 * 2
-
-    query_heads: h, heads of the whole model [1]
-    context: L, tokens [token]
-    returns: bytes [B]
-    source: Dao et al. 2022, arXiv:2205.14135 (tiled kernels never store them)
-    """
-    return query_heads * context * context * 2
-
-
-def _curve(context: int) -> list[int]:
-    """The context and the powers of two below it, from 1,024."""
-    return [*(2**n for n in range(10, context.bit_length()) if 2**n < context), context]
-
-
-def _capacity(deployment: Deployment, pool: Pool) -> Capacity:
-    scenario, dp = deployment.scenario, deployment.ranks.dp
-    context, mean = scenario.context, scenario.workload.mean_tokens
-    requests, limit = pool.requests(context), deployment.max_num_seqs
-    return Capacity(
-        num_blocks=pool.num_blocks,
-        usable_blocks=pool.usable_blocks,
-        requests_per_replica=dp * requests,
-        requests_per_replica_at_mean=dp * pool.requests(mean) if mean else None,
-        max_concurrency=pool.num_blocks / pool.reserved_blocks(context),
-        max_num_batched_tokens=deployment.max_num_batched_tokens,
-        max_num_seqs=limit,
-        slots_per_replica=dp * (min(requests, limit) if limit else requests),
-        longest_context_tokens=longest_context(pool, 1, deployment.stack.max_positions),
-    )
-
-
-def _binding(deployment: Deployment, rank: Rank, capacity: Capacity) -> tuple[str, str]:
+def _binding(deployment: Deployment, rank: Rank, capacity: Capacity, sizing: Sizing) -> tuple[str, str]:
     """(the limit that binds, why)."""
     memory, pool, scenario = rank.memory, rank.pool, deployment.scenario
     if memory.kv_budget.bytes <= 0:
@@ -249,28 +158,20 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity) -> tuple[st
             f"{pool.reserved_blocks(scenario.context):,} blocks and {pool.usable_blocks:,} are usable; the longest "
             f"context that fits is {counted(capacity.longest_context_tokens, 'token')}"
         )
-    slots, concurrency = capacity.slots_per_replica, scenario.workload.concurrency
-    if concurrency <= slots:
-        return (
-            "one_replica",
-            f"one replica is the smallest fleet: {concurrency:,} of its {counted(slots, 'slot')} needed",
-        )
-    if slots < capacity.requests_per_replica:
-        return (
-            "max_num_seqs",
-            (
-                f"the scheduler runs {counted(slots, 'request')} per replica; memory would hold "
-                f"{capacity.requests_per_replica:,}"
-            ),
-        )
-    return "kv_memory", f"KV memory holds {counted(slots, 'request')} per replica and {concurrency:,} are active"
+    if sizing.replicas == 1:
+        slots = counted(capacity.slots_per_replica, "slot")
+        return "one_replica", f"one replica is the smallest fleet: {sizing.concurrency:,} of its {slots} needed"
+    return sizing.binding.limit, sizing.binding.text
 
 
-def _fleet(deployment: Deployment, capacity: Capacity) -> Fleet:
+def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
-    active = fleet.active_replicas(scenario.workload.concurrency, capacity.slots_per_replica)
-    spare = fleet.spare_replicas(active, scenario.spares)
+    spare = fleet.spare_replicas(active, scenario.spares, scenario.workload.objectives.availability)
     placement = fleet.place(active + spare, per_replica, scenario.price)
+    replica = scenario.spares.replica_availability
+    availability = (
+        [fleet.fleet_availability(active, n, float(replica)) for n in (spare, spare - 1)] if replica else None
+    )
     return Fleet(
         active_replicas=active,
         spare_replicas=spare,
@@ -279,17 +180,24 @@ def _fleet(deployment: Deployment, capacity: Capacity) -> Fleet:
         billed_devices=placement.billed_devices,
         nodes=placement.nodes,
         slots=active * capacity.slots_per_replica,
+        availability=availability[0] if availability else None,
+        availability_one_spare_fewer=availability[1] if availability and spare else None,
     )
 
 
-def _carry(deployment: Deployment, pool: Pool, capacity: Capacity, devices: int) -> Carry:
+def _carry(
+    deployment: Deployment, pool: Pool, capacity: Capacity, devices: int | None, concurrency: int | None
+) -> Carry | None:
     """What this many devices carry at the scenario's context, and the context they carry its concurrency at."""
-    per_replica, concurrency = deployment.ranks.devices, deployment.scenario.workload.concurrency
+    if devices is None or concurrency is None:
+        return None
+    scenario, per_replica = deployment.scenario, deployment.ranks.devices
+    rule = scenario.spares, scenario.workload.objectives.availability
     replicas = devices // per_replica
-    active = fleet.active_within(replicas, deployment.scenario.spares)
+    active = fleet.active_within(replicas, *rule)
     waived = replicas > 0 and active == 0
     active = replicas if waived else active
-    spare = 0 if waived or not active else fleet.spare_replicas(active, deployment.scenario.spares)
+    spare = 0 if waived or not active else fleet.spare_replicas(active, *rule)
     slots = active * capacity.slots_per_replica
     per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
     schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)

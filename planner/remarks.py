@@ -1,16 +1,21 @@
 """What a reader must know beside the numbers: assumptions that nobody gave, and warnings."""
 
+from collections.abc import Iterator
+
 from planner.cache_specs import mixers_of
 from planner.deployment import Deployment
 from planner.memory import RankMemory
 from planner.mixers import Attention
-from planner.report import Capacity, Fleet
+from planner.report import Capacity, Fleet, Latency
 from planner.tensors import EXPERT_SPLITS
-from planner.units import GIB, counted
+from planner.units import GIB, counted, show_seconds
 from planner.weights import checkpoint_dtype
 
+HIGH_UTILISATION = 0.85
+"""Of a fleet under arrivals: above, its waits are worth a warning."""
 
-def assumptions(deployment: Deployment) -> tuple[str, ...]:
+
+def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, ...]:
     """What planner chose or took over because the scenario does not say it."""
     scenario = deployment.scenario
     chosen = {
@@ -32,7 +37,23 @@ def assumptions(deployment: Deployment) -> tuple[str, ...]:
     if scenario.engine_options.dtype == "auto" and asked and dtype != asked:
         lines.append(f"served in {dtype}: {_substitution(deployment, asked)}")
     lines.append("every active request is reserved at the full context: the safe floor of what fits")
+    lines.extend(_speed_assumptions(deployment, latency) if latency else ())
     return (*lines, *deployment.stack.notes, *deployment.notes)
+
+
+def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str]:
+    """What the figures of speed rest on."""
+    workload = deployment.scenario.workload
+    yield f"times by {latency.calibration}; low to high: {latency.range_basis}"
+    if len(latency.bands) == 1:
+        yield (
+            f"workload {workload.name} gives no percentiles of its lengths: p95 TTFT is that of the longest prompt, "
+            f"{latency.bands[0].input_tokens:,} tokens"
+        )
+    if workload.arrivals_per_s is None:
+        yield "each request that ends is followed by another at once: arrivals_per_s says how they come instead"
+    if deployment.stack.towers:
+        yield "prompts are text: the time of the model's vision or audio towers is not in TTFT"
 
 
 def _substitution(deployment: Deployment, asked: str) -> str:
@@ -53,16 +74,63 @@ def _spares(deployment: Deployment) -> str:
     return f"{fraction:.0%}" if fraction is not None else f"{deployment.scenario.spares.replicas}"
 
 
-def warnings(deployment: Deployment, memory: RankMemory, capacity: Capacity, fleet: Fleet | None) -> tuple[str, ...]:
-    """What may make the plan wrong or wasteful."""
+def warnings(
+    deployment: Deployment,
+    memory: RankMemory,
+    capacity: Capacity,
+    latency: Latency | None,
+    no_latency: str,
+    fleet: Fleet | None,
+) -> tuple[str, ...]:
+    """What may make the plan wrong or wasteful.
+
+    no_latency: why no speed is predicted; empty where it is, or nothing fits
+    """
     return (
-        "This is a memory ceiling: throughput, latency and failed devices can need more.",
+        *_ceiling(deployment, latency),
+        *([f"latency and throughput are not predicted: {no_latency}"] if no_latency else ()),
         *_workload_warnings(deployment),
         *_memory_warnings(deployment, memory),
         *_parallelism_warnings(deployment),
         *_capacity_warnings(deployment, capacity, fleet),
+        *(_speed_warnings(deployment, latency) if latency else ()),
         *(_fleet_warnings(deployment, fleet) if fleet else ()),
     )
+
+
+def _ceiling(deployment: Deployment, latency: Latency | None) -> list[str]:
+    if latency is None:
+        return ["This is a memory ceiling: throughput, latency and failed devices can need more."]
+    objectives = deployment.scenario.workload.objectives
+    if objectives.ttft_p95_s is None and objectives.itl_p95_s is None:
+        return [
+            "No latency is asked for: the fleet holds its requests, however slowly; --ttft-p95 and --itl-p95 size it "
+            "by speed too."
+        ]
+    return []
+
+
+def _speed_warnings(deployment: Deployment, latency: Latency) -> Iterator[str]:
+    scenario = deployment.scenario
+    objectives, gpu = scenario.workload.objectives, scenario.accelerator
+    if latency.calibration.endswith(" peaks"):
+        yield f"nobody measured a {gpu.name} for this: times are by {latency.calibration}"
+    if scenario.workload.arrivals_per_s is not None and latency.utilisation > HIGH_UTILISATION:
+        yield (
+            f"utilisation is {latency.utilisation:.0%}: near saturation small errors of the step time move waits many "
+            "times over"
+        )
+    for name, limit, found in (
+        ("TTFT", objectives.ttft_p95_s, latency.ttft_p95_s),
+        ("gaps between tokens", objectives.itl_p95_s, latency.itl_p95_s),
+    ):
+        if limit is not None and found.best <= limit < found.high:
+            yield (
+                f"p95 of {name} is within {show_seconds(float(limit))} by the best estimate only: its range reaches "
+                f"{show_seconds(found.high)}"
+            )
+    if deployment.ranks.tp * deployment.ranks.dp > scenario.price.devices and scenario.price.sold_whole:
+        yield "messages between ranks are priced as within one node, and a replica here spans several"
 
 
 def _workload_warnings(deployment: Deployment) -> list[str]:

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict
 
 from planner.printable import Printable
 
-SCHEMA_VERSION = 1
 Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datasheet", "assumed"]
 
 
@@ -38,7 +37,13 @@ class ScenarioFacts(Part):
     ep: int
     context_tokens: int
     mean_tokens: int | None
-    concurrency: int
+    concurrency: int | None
+    """Given, or where only arrivals are, what the fleet must hold at once (latency.concurrency_p99)."""
+    arrivals_per_s: Decimal | None
+    ttft_p95_limit_s: Decimal | None
+    itl_p95_limit_s: Decimal | None
+    success_share_limit: Decimal | None
+    availability_limit: Decimal | None
     requests_per_month: int | None
     success_share: Decimal
     usd_per_device_hour: Decimal
@@ -145,6 +150,95 @@ class Capacity(Part):
     """Longest context at which one request fits, within the model's positions."""
 
 
+class Range(Part):
+    """An estimate, and the range that four of five measurements of its kind were in."""
+
+    low: float
+    best: float
+    high: float
+
+
+class StepTime(Part):
+    """Where the time of one decode step goes; the parts sum to it [s]."""
+
+    seconds: float
+    weights_s: float
+    """Reading weights."""
+    kv_s: float
+    """Reading the KV cache and states."""
+    compute_s: float
+    activations_s: float
+    communication_s: float
+    launch_s: float
+    binds: Printable
+    """The longest part."""
+
+
+class LengthBand(Part):
+    """Prompts up to a length."""
+
+    label: Printable
+    share: float
+    """Of the requests; the longest prompts of a longer context than the workload's have none."""
+    input_tokens: int
+    prefill_s: float
+    """Of the longest of them without a cached prefix, on an idle replica."""
+    ttft_p95_s: float
+    """The same with what 95 % of the requests wait."""
+
+
+class Latency(Part):
+    """How fast one replica serves the workload at its share of the load; times are of the best estimate."""
+
+    calibration: Printable
+    batch: int
+    """Requests that decode together."""
+    input_tokens: int
+    """Mean of a prompt."""
+    output_tokens: int
+    """Mean of an answer."""
+    cached_tokens: int
+    """Of a prompt, mean."""
+    step: StepTime
+    tpot_s: Range
+    """Mean time per output token after the first, other requests' prompts included."""
+    itl_p95_s: Range
+    """95th percentile of all gaps between tokens."""
+    ttft_mean_s: Range
+    ttft_p95_s: Range
+    """95th percentile over requests, queueing included."""
+    request_s: Range
+    """Mean time of a request: TTFT + (output - 1) x TPOT."""
+    bands: tuple[LengthBand, ...]
+    saturated_batch: int
+    saturated_tokens_per_s: Range
+    """Output tokens of one replica with every slot in use."""
+    arrivals_per_s: float
+    """At the whole fleet: given, or what its concurrency comes to."""
+    utilisation: float
+    """Arrivals over what the fleet can do."""
+    saturated: bool
+    concurrency_mean: float
+    """Requests in the whole fleet."""
+    concurrency_p99: int | None
+    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals."""
+    slot_wait_p95_s: float
+    """What 95 % of the requests wait at most for a slot."""
+    ttft_attained_share: float | None
+    """Share of requests within ttft_p95_limit_s; None without one."""
+    range_basis: Printable
+    """Which measured errors the ranges reflect."""
+
+
+class Need(Part):
+    """Replicas that one limit asks for; the largest need is the fleet's."""
+
+    limit: Printable
+    replicas: int | None
+    """None: no number of replicas is enough."""
+    text: Printable
+
+
 class Fleet(Part):
     """Replicas and the devices that they take."""
 
@@ -156,6 +250,9 @@ class Fleet(Part):
     nodes: int | None
     slots: int
     """Requests that the active replicas run at once."""
+    availability: float | None
+    """Share of the time that the active number of replicas works, where the spares follow from an availability."""
+    availability_one_spare_fewer: float | None
 
 
 class Carry(Part):
@@ -223,19 +320,25 @@ class Report(Part):
     """One estimate."""
 
     kind: Literal["planner report"] = "planner report"
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     planner_version: Printable
     inputs_digest: Printable
     scenario: ScenarioFacts
     fits: bool
     """Whether the model and at least one request of the full context fit."""
+    meets_objectives: bool
+    """Whether a fleet of some size meets every objective; True where there are none."""
     binding_limit: Printable
     binding_reason: Printable
     model: ModelFacts
     memory: Memory
     kv_cache: KvCache
     capacity: Capacity
+    needs: tuple[Need, ...]
+    latency: Latency | None
+    """None where it cannot be predicted; a warning says why."""
     fleet: Fleet | None
+    """None where the model does not fit or an objective cannot be met."""
     cost: Cost | None
     carry: Carry | None
     prefix: PrefixReuse | None
@@ -262,7 +365,7 @@ class Comparison(Part):
     """Reports side by side; with two of them, every line that moved."""
 
     kind: Literal["planner comparison"] = "planner comparison"
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     planner_version: Printable
     reports: tuple[Report, ...]
     verdict: Printable

@@ -7,8 +7,10 @@ from planner.documents import to_yaml as dump_yaml
 from planner.errors import InputError
 from planner.inputs import Model
 from planner.origin import Origin
+from planner.printable import shown
 from planner.report import Comparison, Report
 
+SCHEMA_VERSION = 2
 MAX_REPORT_BYTES = 16 * 2**20
 MAX_ORACLE_BYTES = 256 * 2**20
 KINDS: dict[str, type[Report] | type[Comparison]] = {"planner report": Report, "planner comparison": Comparison}
@@ -43,7 +45,9 @@ def read(path: Path) -> Report | Comparison:
     origin = Origin(str(path))
     if not is_result(fields):
         raise InputError(f"{origin.at('kind')}: is not a saved report; planner estimate --format yaml writes one")
-    if fields.get("schema_version") != 1:
-        version = fields.get("schema_version")
-        raise InputError(f"{origin.at('schema_version')}: this version reads schema 1, not {version!r}")
+    if fields.get("schema_version") != SCHEMA_VERSION:
+        version = shown(fields.get("schema_version"))
+        raise InputError(
+            f"{origin.at('schema_version')}: this version reads schema {SCHEMA_VERSION}, not {version}: plan it again"
+        )
     return validate(KINDS[str(fields["kind"])], fields, origin)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from planner.kernel_times import KernelTimes, Terms
+from planner.queueing import Wait, server_wait
 from planner.rank_work import RankWork
 from planner.roofline import Prompt, Step, chunks, step_terms
 
@@ -66,12 +67,12 @@ def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1)
 
 def _with_prompts(replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int) -> Terms:
     total = Terms()
-    for prompts in _steps(replica, batch, tokens, prior, count):
+    for prompts in prompt_steps(replica, batch, tokens, prior, count):
         total += step_of(replica, batch, kv, prompts)
     return total
 
 
-def _steps(replica: Replica, batch: int, tokens: int, prior: int, count: int) -> Iterator[tuple[Prompt, ...]]:
+def prompt_steps(replica: Replica, batch: int, tokens: int, prior: int, count: int) -> Iterator[tuple[Prompt, ...]]:
     """The prompts of each step: as many whole ones as fit, or one in chunks."""
     room = None if replica.chunk_tokens is None else max(1, replica.chunk_tokens - ceil(batch / replica.groups))
     if room is None or tokens <= room:
@@ -113,12 +114,14 @@ def tpot(
         prompts = prefill_terms(replica, new, prior, count)
         due = due * (batch - 1) / (2 * batch) if in_waves else due
     else:
-        steps = sum(1 for _ in _steps(replica, batch, new, prior, count))
+        steps = sum(1 for _ in prompt_steps(replica, batch, new, prior, count))
         prompts = _with_prompts(replica, batch, kv, new, prior, count) + decode.times(-steps)
     return Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
 
 
-def saturated_tokens_per_s(replica: Replica, batch: int, input_tokens: int, output_tokens: int) -> float:
+def saturated_tokens_per_s(
+    replica: Replica, batch: int, input_tokens: int, output_tokens: int, prior: int = 0
+) -> float:
     """Output tokens per second of a replica whose batch never runs dry.
 
         1 / (t_decode(B, S + n / 2) / B + t_prefill(S) / n)
@@ -127,13 +130,14 @@ def saturated_tokens_per_s(replica: Replica, batch: int, input_tokens: int, outp
     batch: B, what memory and max_num_seqs allow [1]
     input_tokens: S, of one request [token]
     output_tokens: n, of one request [token]
+    prior: of the prompt's tokens, those in the cache already [token]
     returns: rate [token/s]
     assumes: prompts that are due in one step share it; B over TPOT would count a prompt's cost as the decodes see it
     source: continuous batching (Yu et al. 2022, Orca)
     """
     decode = step_of(replica, batch, input_tokens + output_tokens / 2).seconds
     count = max(1, ceil(batch / output_tokens / replica.groups))
-    prompt = prefill_terms(replica, input_tokens, count=count).seconds / count
+    prompt = prefill_terms(replica, max(1, input_tokens - prior), prior, count).seconds / count
     per_group = prompt * replica.pipeline_share / replica.work.ranks.dp
     return 1 / (decode / batch + per_group / output_tokens)
 
@@ -142,36 +146,52 @@ def saturated_tokens_per_s(replica: Replica, batch: int, input_tokens: int, outp
 class FirstToken:
     """Time to first token, part by part [s]."""
 
-    queue_s: float
-    """The steps that are under way, and other prompts before this one."""
+    underway_s: float
+    """The rest of the steps that are under way."""
+    behind: Wait
+    """Other prompts before this one."""
     prefill_s: float
     step_s: float
     """The decodes that share the prompt's last step."""
 
     @property
     def seconds(self) -> float:
-        """TTFT [s]."""
-        return self.queue_s + self.prefill_s + self.step_s
+        """Mean TTFT [s]."""
+        return self.underway_s + self.behind.mean_s + self.prefill_s + self.step_s
 
 
-def first_token(replica: Replica, batch: int, input_tokens: int, output_tokens: int, prior: int = 0) -> FirstToken:
+def first_token(
+    replica: Replica,
+    batch: int,
+    input_tokens: int,
+    output_tokens: int,
+    prior: int = 0,
+    *,
+    variation: float = 0.0,
+    burstiness: float = 1.0,
+) -> FirstToken:
     """Time to first token of a request that finds a slot and B requests decoding.
 
-        (k - 1/2) t + min(rho m / (2 (1 - rho)), m (B - 1) / 2) + t_prefill + t
+        (k - 1/2) t + min(W, m (B - 1) / 2) + t_prefill + t
 
     replica: k, its steps in flight [1]
     batch: B, requests that decode [1]
     input_tokens, output_tokens: of one request [token]
     prior: of the prompt's tokens, those in the cache already [token]
+    variation: squared coefficient of variation of prompts' lengths [1]
+    burstiness: of arrivals [1]
     returns: the parts [s]
-    assumes: t the decodes' step, m the prefill, rho its share of the time; it arrives anywhere within a step
-    source: Pollaczek-Khinchine mean wait with equal service times (Kleinrock 1975, Queueing Systems 1)
+    assumes: t the decodes' step, m the prefill, W by server_wait for prompts' share of the time; it arrives anywhere
+        within a step
+    source: queueing.server_wait
     """
     each = tpot(replica, batch, input_tokens, output_tokens, prior)
     step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior).seconds
-    rho = min(0.95, each.prefill.seconds / each.seconds)
-    behind = min(rho * prefill / (2 * (1 - rho)), prefill * (batch - 1) / 2)
-    return FirstToken((replica.steps_in_flight - 0.5) * step + behind, prefill, step)
+    busy = min(0.95, each.prefill.seconds / each.seconds)
+    behind = server_wait(busy, prefill, variation, burstiness)
+    if behind.mean_s > (most := prefill * (batch - 1) / 2):
+        behind = Wait(busy, most / busy)
+    return FirstToken((replica.steps_in_flight - 0.5) * step, behind, prefill, step)
 
 
 def benchmark_ttft(

@@ -56,3 +56,10 @@ def cents(usd: Decimal | Fraction) -> Decimal:
         if isinstance(usd, Fraction):
             usd = Decimal(usd.numerator) / Decimal(usd.denominator)
         return usd.quantize(CENT, ROUND_HALF_EVEN)
+
+
+def show_seconds(seconds: float, digits: int = 3) -> str:
+    """A time with this many digits, in ms below one second."""
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.{digits}g} ms"
+    return f"{seconds:.{digits}g} s" if seconds < 999.5 else f"{seconds:,.0f} s"

@@ -1,0 +1,291 @@
+"""How fast a replica serves a workload: TTFT, gaps between tokens, waiting and throughput, by lengths and load."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+from planner.errors import InputError
+from planner.inputs import Scenario
+from planner.queueing import BISECTIONS, NO_WAIT, Wait, both_within, slot_wait
+from planner.roofline import Prompt
+from planner.serving import (
+    FirstToken,
+    Replica,
+    Tpot,
+    first_token,
+    prefill_terms,
+    prompt_steps,
+    saturated_tokens_per_s,
+    step_of,
+    tpot,
+)
+from planner.workload_inputs import Lengths
+
+LEVELS = (("p50", 0.50), ("p90", 0.90), ("p95", 0.95), ("p99", 0.99))
+"""Percentiles of lengths that a workload may give."""
+PERCENTILE = 0.95
+"""Of TTFT over requests and of the gaps between tokens: what objectives ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Prompts up to a length; all are as slow as its longest."""
+
+    label: str
+    share: float
+    """Of all requests."""
+    tokens: int
+    """The longest of them."""
+    cached: int
+    """Its tokens that a shared prefix leaves in the cache."""
+    hit_share: float
+    """Share of its requests that find them."""
+
+    @property
+    def cases(self) -> tuple[tuple[float, int], ...]:
+        """(share of all requests, cached tokens): those that find the prefix, and those that do not."""
+        found, missed = (self.share * self.hit_share, self.cached), (self.share * (1 - self.hit_share), 0)
+        return (found, missed) if self.cached else ((self.share, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A workload's lengths as far as its speed goes."""
+
+    bands: tuple[Band, ...]
+    input_tokens: int
+    """Mean of a prompt, cached ones included."""
+    output_tokens: int
+    """Mean of an answer."""
+    cached_tokens: int
+    """Of a prompt, mean."""
+    variation: float
+    """Squared coefficient of variation of prompts' lengths; 0 where only their mean is known."""
+
+    @property
+    def p95_band(self) -> Band:
+        """The band that the 95th percentile of the lengths ends or lies in."""
+        below = accumulate(band.share for band in self.bands)
+        ends = (band for band, share in zip(self.bands, below, strict=True) if share >= PERCENTILE - 1e-9)
+        return next(ends, self.bands[-1])
+
+
+def mix_of(scenario: Scenario) -> Mix:
+    """The lengths of a scenario's workload.
+
+    Without percentiles every prompt counts as the longest: the context less an answer.
+    raises: InputError where the workload does not say them
+    """
+    workload = scenario.workload
+    if workload.input_tokens is None or workload.output_tokens is None:
+        raise InputError(f"workload {workload.name} gives no input_tokens and output_tokens")
+    longest = longest_prompt(scenario)
+    bands = tuple(_bands(scenario, workload.input_tokens, longest))
+    cached = sum(share * tokens for band in bands for share, tokens in band.cases)
+    mean = min(workload.input_tokens.mean, longest)
+    return Mix(bands, mean, workload.output_tokens.mean, min(int(cached), mean - 1), _variation(bands))
+
+
+def longest_prompt(scenario: Scenario) -> int:
+    """The longest prompt to plan for: the workload's, or where the context is another, that less an answer."""
+    given, answer = scenario.workload.input_tokens, scenario.workload.output_tokens
+    if given and given.max and scenario.context == scenario.workload.context_tokens:
+        return given.max
+    longest_answer = (answer.max or answer.mean) if answer else 0
+    return max(1, scenario.context - longest_answer)
+
+
+def _bands(scenario: Scenario, lengths: Lengths, longest: int) -> Iterator[Band]:
+    known = [(label, level, getattr(lengths, label)) for label, level in LEVELS if getattr(lengths, label)]
+    below = 0.0
+    for label, level, tokens in (*known, ("longest", 1.0, longest)):
+        length = min(tokens, longest)
+        yield Band(label, level - below, length, *_reuse(scenario, length))
+        below = level
+
+
+def _reuse(scenario: Scenario, tokens: int) -> tuple[int, float]:
+    """(tokens of a shared prefix that a prompt finds cached, share of the requests that do)."""
+    prefix = scenario.workload.prefix
+    if prefix is None or not scenario.engine_options.prefix_caching or prefix.shared_tokens >= tokens:
+        return 0, 0.0
+    return prefix.shared_tokens, float(prefix.request_share)
+
+
+def _variation(bands: tuple[Band, ...]) -> float:
+    """Of lengths spread evenly within each band; 0 for a single one."""
+    if len(bands) == 1:
+        return 0.0
+    edges = (0, *(band.tokens for band in bands))
+    middles = [(band.share, (low + band.tokens) / 2) for band, low in zip(bands, edges, strict=False)]
+    mean = sum(share * middle for share, middle in middles)
+    return sum(share * middle**2 for share, middle in middles) / mean**2 - 1
+
+
+@dataclass(frozen=True)
+class Performance:
+    """A replica at one load."""
+
+    batch: int
+    """Requests that decode together."""
+    concurrency: float
+    """Requests in the replica on average."""
+    arrivals_per_s: float
+    """At this replica: given, or what its concurrency and a request's time come to."""
+    tpot: Tpot
+    first: FirstToken
+    slot_wait: Wait
+    saturated: bool
+    """More arrives than it can do: the queue grows without end, and times are those at its limit."""
+    request_s: float
+    """Mean time of a request."""
+    ttft_p95_s: float
+    itl_p95_s: float
+
+    @property
+    def ttft_mean_s(self) -> float:
+        """Mean time to first token [s]."""
+        return self.first.seconds + self.slot_wait.mean_s
+
+
+class Speed:
+    """One replica and one workload, asked at many loads."""
+
+    def __init__(self, replica: Replica, mix: Mix, slots: int) -> None:
+        """slots: requests of the mean length that run at once."""
+        self.replica, self.mix, self.slots = replica, mix, slots
+
+    @cached_property
+    def prefills(self) -> tuple[tuple[float, float], ...]:
+        """(share of requests, prefill alone [s]) of every band, found in the cache or not."""
+        return tuple(
+            (share, self.prefill_s(band.tokens, cached)) for band in self.mix.bands for share, cached in band.cases
+        )
+
+    def prefill_s(self, tokens: int, cached: int = 0) -> float:
+        """A prompt alone on an idle replica [s]."""
+        return prefill_terms(self.replica, tokens - cached, cached).seconds
+
+    @cached_property
+    def saturated_tokens_per_s(self) -> float:
+        """Output tokens a second with every slot in use."""
+        mix = self.mix
+        return saturated_tokens_per_s(self.replica, self.slots, mix.input_tokens, mix.output_tokens, mix.cached_tokens)
+
+    def active(self, requests: int) -> Performance:
+        """With this many requests active all the time: each that ends is followed by another."""
+        batch = min(requests, self.slots)
+        each, first = self._times(batch, 1.0)
+        request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
+        waiting = Wait(1.0, (requests / batch - 1) * request) if requests > batch else NO_WAIT
+        return self._performance(batch, requests, batch / request, each, first, waiting, saturated=requests > batch)
+
+    def arriving(self, per_s: float, burstiness: float) -> Performance:
+        """With arrivals at a rate: the batch at which as many leave as arrive, by bisection.
+
+            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots
+
+        per_s: rate at this replica [1/s]
+        burstiness: z of queueing.slot_wait
+        """
+        low, high = 1, self.slots
+        saturated = per_s * self._request_s(high, burstiness) >= high
+        while low < high and not saturated:
+            middle = (low + high) // 2
+            low, high = (low, middle) if per_s * self._request_s(middle, burstiness) <= middle else (middle + 1, high)
+        each, first = self._times(high, burstiness)
+        request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
+        load = per_s * request
+        waiting = NO_WAIT if saturated else slot_wait(self.slots, load, request, burstiness)
+        concurrency = float(self.slots) if saturated else load + per_s * waiting.mean_s
+        return self._performance(high, concurrency, per_s, each, first, waiting, saturated=saturated)
+
+    def within(self, found: Performance, seconds: float) -> float:
+        """Share of the requests whose first token comes within this time."""
+        base = found.first.underway_s + found.first.step_s
+        return sum(
+            share * both_within(found.first.behind, found.slot_wait, seconds - base - prefill)
+            for share, prefill in self.prefills
+        )
+
+    def _request_s(self, batch: int, burstiness: float) -> float:
+        each, first = self._times(batch, burstiness)
+        return first.seconds + (self.mix.output_tokens - 1) * each.seconds
+
+    def _times(self, batch: int, burstiness: float) -> tuple[Tpot, FirstToken]:
+        mix = self.mix
+        lengths = self.replica, batch, mix.input_tokens, mix.output_tokens, mix.cached_tokens
+        each = tpot(*lengths)
+        return each, first_token(*lengths, variation=mix.variation, burstiness=burstiness)
+
+    def _performance(
+        self,
+        batch: int,
+        concurrency: float,
+        per_s: float,
+        each: Tpot,
+        first: FirstToken,
+        waiting: Wait,
+        *,
+        saturated: bool,
+    ) -> Performance:
+        request = first.seconds + waiting.mean_s + (self.mix.output_tokens - 1) * each.seconds
+        gap = itl_quantile(self.replica, self.mix, batch, each.decode.seconds)
+        found = Performance(batch, concurrency, per_s, each, first, waiting, saturated, request, 0.0, gap)
+        return replace(found, ttft_p95_s=self._ttft_quantile(found))
+
+    def _ttft_quantile(self, found: Performance) -> float:
+        """95th percentile over bands, hits and waits, by bisection.
+
+        Waits for a slot and behind other prompts are independent (queueing.both_within).
+        """
+        base = found.first.underway_s + found.first.step_s
+        low = base + min(prefill for _, prefill in self.prefills)
+        high = base + max(prefill for _, prefill in self.prefills)
+        high += found.first.behind.quantile_s(0.999) + found.slot_wait.quantile_s(0.999)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.within(found, middle) >= PERCENTILE else (middle, high)
+        return high
+
+
+def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> float:
+    """95th percentile of all gaps between tokens, of all requests together.
+
+    A gap is a step of the decodes alone, or one that holds a chunk of another's prompt; where decodes wait for
+    prompts, a whole prompt lies in it.
+
+    batch: B, requests that decode [1]
+    decode_s: the decodes' own step [s]
+    returns: time [s]
+    assumes: at most one prompt in a step; (B - 1) / n prompts of others are due in each
+    source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
+    """
+    due = (batch - 1) / mix.output_tokens / replica.groups
+    held = [(share, steps) for band in mix.bands for share, steps in _held(replica, band, batch)]
+    total = due * sum(share * len(steps) for share, steps in held)
+    if total <= 1 - PERCENTILE:
+        return decode_s
+    kv, left = mix.input_tokens + mix.output_tokens / 2, 1 - PERCENTILE
+    gaps = [(_gap_s(replica, batch, kv, step), share) for share, steps in held for step in steps]
+    for seconds, share in sorted(gaps, reverse=True):
+        left -= share * due / max(1.0, total)
+        if left < 0:
+            return seconds
+    return decode_s
+
+
+def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, ...], ...]]]:
+    """(share of requests, the prompts in each of the gaps that one of them lengthens)."""
+    for share, cached in band.cases:
+        new = band.tokens - cached
+        steps = tuple(prompt_steps(replica, batch, new, cached, 1))
+        yield share, steps if replica.mixes else ((Prompt(new, cached),),)
+
+
+def _gap_s(replica: Replica, batch: int, kv: float, prompts: tuple[Prompt, ...]) -> float:
+    if replica.mixes:
+        return step_of(replica, batch, kv, prompts).seconds
+    waited = sum(prefill_terms(replica, each.tokens, each.prior, each.count).seconds for each in prompts)
+    return step_of(replica, batch, kv).seconds + waited

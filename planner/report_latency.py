@@ -1,0 +1,220 @@
+"""A replica's speed as the report holds it: times with their ranges, bands of lengths, and where each comes from."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.accuracy import Kind, Spread, kernel_p90, ranged, rounded, spread_of
+from planner.blocks import Moe
+from planner.calibration import FittedKernel
+from planner.deployment import Deployment
+from planner.derive_cache import line
+from planner.inputs import Scenario
+from planner.kernel_times import GEMM_KEYS, Terms
+from planner.latency import PERCENTILE, Performance, Speed
+from planner.queueing import wait_quantile_s
+from planner.report import Derivation, Latency, LengthBand, Range, StepTime
+from planner.serving import Replica
+from planner.sizing import Sizing
+from planner.units import counted, show_seconds
+
+CONTINUOUS = "Yu et al. 2022, Orca (continuous batching)"
+ROOFLINE = "Williams et al. 2009, doi:10.1145/1498765.1498785, by a calibration"
+LITTLE = "Little 1961, doi:10.1287/opre.9.3.383"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Measured errors of every metric, for one kind of model and the calibration in use."""
+
+    tpot: Spread
+    ttft: Spread
+    throughput: Spread
+    kernels_percent: float
+
+    @property
+    def basis(self) -> str:
+        """Which errors they are."""
+        parts = (
+            f"{name} {each.p10_percent:+.0f} to {each.p90_percent:+.0f} % ({each.rows} {each.kind} rows"
+            f"{'' if each.own_constants else ', another GPU' + chr(39) + 's constants'})"
+            for name, each in (("TPOT", self.tpot), ("TTFT", self.ttft), ("throughput", self.throughput))
+        )
+        return (
+            f"10th to 90th percentile of predicted over measured: {', '.join(parts)}; at least the "
+            f"{self.kernels_percent:.0f} % that the kernels' own fits miss at their 90th percentile"
+        )
+
+
+def ranges_of(deployment: Deployment, speed: Speed) -> Ranges:
+    """The errors that the ranges of this deployment reflect."""
+    times = speed.replica.times
+    kind: Kind = "MoE" if any(isinstance(layer.ffn, Moe) for layer in deployment.stack.layers) else "dense"
+    own = times.calibrations[0].gpu == times.gpu.name
+    return Ranges(
+        spread_of("tpot", kind, own_constants=own),
+        spread_of("ttft", kind, own_constants=own),
+        spread_of("throughput", kind, own_constants=own),
+        kernel_p90(tuple(_fits(speed.replica))),
+    )
+
+
+def _fits(replica: Replica) -> Iterator[FittedKernel]:
+    """The fits that price this replica's large kernels."""
+    work, times = replica.work, replica.times
+    cache = ("fp8", "bfloat16") if work.rules.fp8 else ("bfloat16",)
+    forms = {matrix.form for layer in work.layers for matrix in layer.matrices} | {work.head.form}
+    asked = {("gemm", GEMM_KEYS[form]) for form in forms}
+    asked |= {("moe", GEMM_KEYS[layer.experts.form]) for layer in work.layers if layer.experts}
+    asked |= {("decode_attention", cache), ("prefill_attention", ("bfloat16",))}
+    for family, keys in sorted(asked):
+        _, entry, _ = times.entry(family, keys)
+        yield entry
+
+
+def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Ranges) -> Latency | None:
+    """The report's part; None where no load was sized."""
+    found, mix = sizing.performance, speed.mix
+    if found is None:
+        return None
+    replicas = sizing.replicas or 1
+    arriving = scenario.workload.arrivals_per_s
+    limit = scenario.workload.objectives.ttft_p95_s
+    per_s = float(arriving) if arriving is not None else found.arrivals_per_s * replicas
+    saturated = ranges_around(speed.saturated_tokens_per_s, ranges.throughput, ranges)
+    utilisation = per_s / replicas * mix.output_tokens / speed.saturated_tokens_per_s
+    return Latency(
+        calibration=calibration_name(speed),
+        batch=found.batch,
+        input_tokens=mix.input_tokens,
+        output_tokens=mix.output_tokens,
+        cached_tokens=mix.cached_tokens,
+        step=_step(found.tpot.decode),
+        tpot_s=ranges_around(found.tpot.seconds, ranges.tpot, ranges),
+        itl_p95_s=ranges_around(found.itl_p95_s, ranges.tpot, ranges),
+        ttft_mean_s=ranges_around(found.ttft_mean_s, ranges.ttft, ranges),
+        ttft_p95_s=ranges_around(found.ttft_p95_s, ranges.ttft, ranges),
+        request_s=ranges_around(found.request_s, ranges.tpot, ranges),
+        bands=tuple(_bands(speed, found)),
+        saturated_batch=speed.slots,
+        saturated_tokens_per_s=saturated,
+        arrivals_per_s=rounded(per_s),
+        utilisation=rounded(utilisation),
+        saturated=found.saturated,
+        concurrency_mean=rounded(found.concurrency * replicas if arriving is not None else sizing.concurrency or 1),
+        concurrency_p99=sizing.concurrency if arriving is not None else None,
+        slot_wait_p95_s=rounded(found.slot_wait.quantile_s(PERCENTILE)),
+        ttft_attained_share=None if limit is None else rounded(speed.within(found, float(limit))),
+        range_basis=ranges.basis,
+    )
+
+
+def ranges_around(best: float, spread: Spread, ranges: Ranges) -> Range:
+    """An estimate with its range."""
+    return ranged(best, spread, ranges.kernels_percent)
+
+
+def calibration_name(speed: Speed) -> str:
+    """Of the constants asked first; another device's are said to be."""
+    times = speed.replica.times
+    first = times.calibrations[0]
+    return first.name if first.gpu == times.gpu.name else f"{first.name} on {times.gpu.name}'s datasheet peaks"
+
+
+def _step(terms: Terms) -> StepTime:
+    return StepTime(
+        seconds=rounded(terms.seconds),
+        weights_s=rounded(terms.weights),
+        kv_s=rounded(terms.kv),
+        compute_s=rounded(terms.compute),
+        activations_s=rounded(terms.activations),
+        communication_s=rounded(terms.communication),
+        launch_s=rounded(terms.launch),
+        binds=terms.binds,
+    )
+
+
+def _bands(speed: Speed, found: Performance) -> Iterator[LengthBand]:
+    """The workload's bands; the last one ends with the longest prompt that the context allows."""
+    waited = wait_quantile_s(found.first.behind, found.slot_wait, PERCENTILE)
+    for band in speed.mix.bands:
+        prefill = speed.prefill_s(band.tokens)
+        yield LengthBand(
+            label=band.label,
+            share=rounded(band.share),
+            input_tokens=band.tokens,
+            prefill_s=rounded(prefill),
+            ttft_p95_s=rounded(found.first.underway_s + waited + prefill + found.first.step_s),
+        )
+
+
+def latency_lines(scenario: Scenario, speed: Speed, sizing: Sizing, latency: Latency) -> Iterator[Derivation]:
+    """How each figure came about."""
+    found, mix = sizing.performance, speed.mix
+    if found is None:
+        return
+    step, prompts = latency.step, found.tpot.prefill.seconds
+    parts = " + ".join(
+        f"{show_seconds(seconds)} {name}"
+        for name, seconds in (
+            ("weights", step.weights_s),
+            ("KV cache", step.kv_s),
+            ("compute", step.compute_s),
+            ("activations", step.activations_s),
+            ("communication", step.communication_s),
+            ("launches", step.launch_s),
+        )
+        if seconds
+    )
+    kv = mix.input_tokens + mix.output_tokens // 2
+    text = f"{counted(found.batch, 'request')} of {kv:,} cached tokens: {parts} = {show_seconds(step.seconds)}"
+    yield line("latency.step.seconds", text, source=f"{latency.calibration}; {ROOFLINE}")
+    text = f"{show_seconds(step.seconds)} + {show_seconds(prompts)} of other requests' prompts = "
+    yield line("latency.tpot_s", text + show_seconds(found.tpot.seconds), source=CONTINUOUS)
+    text = (
+        f"{show_seconds(found.ttft_mean_s)} + ({mix.output_tokens:,} - 1) x {show_seconds(found.tpot.seconds)} = "
+        f"{show_seconds(found.request_s)}"
+    )
+    yield line("latency.request_s", text)
+    yield from _first_token_lines(speed, found)
+    prompt = show_seconds(speed.prefill_s(mix.input_tokens, mix.cached_tokens))
+    rate = f"{speed.saturated_tokens_per_s:,.0f} tokens/s of one replica"
+    text = f"{counted(speed.slots, 'request')} decode, {prompt} a prompt: {rate}"
+    yield line("latency.saturated_tokens_per_s", text, source=CONTINUOUS)
+    replicas = sizing.replicas or 1
+    each = speed.saturated_tokens_per_s / mix.output_tokens
+    text = f"{latency.arrivals_per_s:.3g} requests/s / ({replicas:,} x {each:.3g}) = {latency.utilisation:.1%}"
+    yield line("latency.utilisation", text)
+    if latency.concurrency_p99 is not None:
+        text = (
+            f"{latency.arrivals_per_s:.3g} requests/s x {show_seconds(found.request_s)} = "
+            f"{latency.concurrency_mean:.3g} active on average; 99th percentile of {_law(scenario)}: "
+            f"{latency.concurrency_p99:,}"
+        )
+        yield line("latency.concurrency_p99", text, source=LITTLE)
+
+
+def _law(scenario: Scenario) -> str:
+    bursts = scenario.workload.burstiness
+    return "Poisson" if bursts == 1 else f"a normal law with variance {bursts} x mean"
+
+
+def _first_token_lines(speed: Speed, found: Performance) -> Iterator[Derivation]:
+    first = found.first
+    mean = (
+        f"{show_seconds(first.underway_s)} under way + {show_seconds(first.behind.mean_s)} behind other prompts + "
+        f"{show_seconds(found.slot_wait.mean_s)} for a slot + {show_seconds(first.prefill_s)} prefill + "
+        f"{show_seconds(first.step_s)} step = {show_seconds(found.ttft_mean_s)}"
+    )
+    source = "Pollaczek-Khinchine; Kingman 1961, doi:10.1017/S0305004100036094; Erlang C"
+    yield line("latency.ttft_mean_s", mean, source=source)
+    cases = len(speed.prefills)
+    text = (
+        f"over {counted(cases, 'kind')} of prompts (by length, prefix found or not), each as slow as its longest, with "
+        f"exponential waits: 95 % within {show_seconds(found.ttft_p95_s)}"
+    )
+    yield line("latency.ttft_p95_s", text, source=source)
+    text = (
+        f"gaps of all requests pooled; {show_seconds(found.tpot.decode.seconds)} without another's prompt in it: 95 % "
+        f"within {show_seconds(found.itl_p95_s)}"
+    )
+    yield line("latency.itl_p95_s", text, source="Agrawal et al. 2024, arXiv:2403.02310")

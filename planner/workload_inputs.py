@@ -1,0 +1,95 @@
+"""Workloads: lengths, load, prefix sharing, and what counts as good service."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare, Share
+from planner.printable import Name, Printable
+
+
+class Lengths(Input):
+    """A distribution of lengths in tokens."""
+
+    mean: Count
+    p50: Count | None = None
+    p90: Count | None = None
+    p95: Count | None = None
+    p99: Count | None = None
+    max: Count | None = None
+
+
+class Prefix(Input):
+    """A prompt prefix that many requests share."""
+
+    shared_tokens: CountOrNone
+    """Length of the shared prefix."""
+    request_share: Share
+    """Share of the requests that begin with it and find it cached."""
+
+
+class Objectives(Input):
+    """What the fleet must meet; what is absent is not asked for."""
+
+    ttft_p95_s: Positive | None = None
+    """95th percentile over requests of the time to first token, queueing included [s]."""
+    itl_p95_s: Positive | None = None
+    """95th percentile over all gaps between tokens [s]."""
+    success_share: PositiveShare | None = None
+    """Share of the submitted requests that end well and get their first token in time."""
+    availability: Annotated[PositiveShare, Field(lt=1)] | None = None
+    """Share of the time that enough replicas work; with spares.replica_availability it says how many are spare."""
+
+
+class Workload(Input):
+    """What is asked of the service: lengths, load and what counts as success."""
+
+    name: Name
+    title: Printable | None = None
+    context_tokens: Count
+    """Longest request to plan for, input and output together."""
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+    concurrency: Count | None = None
+    """Requests active at the peak; absent: what arrivals_per_s keeps active."""
+    arrivals_per_s: Positive | None = None
+    """Requests that arrive at the peak, over the whole fleet [1/s]."""
+    burstiness: Annotated[Positive, Field(le=10_000)] = Decimal(1)
+    """Variance over mean of the number of requests active at once, were nothing to queue: 1 for Poisson arrivals."""
+    requests_per_month: Count | None = None
+    """Requests submitted in a month."""
+    prefix: Prefix | None = None
+    success_share: PositiveShare = Decimal(1)
+    """Share of the submitted requests that end well."""
+    objectives: Objectives = Objectives()
+    percentile_method: Printable | None = None
+    source: Printable
+    licence: Printable | None = None
+    as_of: date | None = None
+    assumed: tuple[str, ...] = ()
+    """Fields that are an assumption and not from the source."""
+    notes: Printable | None = None
+
+    @property
+    def mean_tokens(self) -> int | None:
+        """Mean length of a request, input and output together."""
+        if self.input_tokens is None or self.output_tokens is None:
+            return None
+        return self.input_tokens.mean + self.output_tokens.mean
+
+    @model_validator(mode="after")
+    def _load_is_given(self) -> "Workload":
+        if self.concurrency is None and self.arrivals_per_s is None:
+            raise ValueError("concurrency or arrivals_per_s is needed: how many requests are active, or arrive")
+        return self
+
+    @model_validator(mode="after")
+    def _mean_within_context(self) -> "Workload":
+        mean = self.mean_tokens
+        if mean is not None and mean > self.context_tokens:
+            raise ValueError(
+                f"mean input and output together are {mean:,} tokens, over context_tokens {self.context_tokens:,}"
+            )
+        return self
