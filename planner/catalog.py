@@ -8,6 +8,7 @@ from typing import Any
 
 from planner import checkpoint, hub
 from planner.calibration import Calibration
+from planner.calibration_run import CalibrationRun
 from planner.documents import load_mapping, validate
 from planner.engine_inputs import Engine
 from planner.errors import InputError, nearest
@@ -25,6 +26,7 @@ FOLDERS = {
     "engine": "profiles/engines",
     "workload": "profiles/workloads",
     "price": "profiles/prices",
+    "calibration": "profiles/calibrations",
 }
 KINDS: dict[str, type[Input]] = {
     "model": Model,
@@ -33,6 +35,8 @@ KINDS: dict[str, type[Input]] = {
     "workload": Workload,
     "price": Price,
 }
+MAX_CALIBRATION_BYTES = 16 * 2**20
+"""Of a file: a run's holds every raw point."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+_-]{0,99}")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -58,6 +62,16 @@ def load_accelerator(ref: str, base: Path = Path()) -> Accelerator:
     """An accelerator by shipped name or YAML file."""
     path = _path_of("accelerator", ref, base)
     return validate(Accelerator, load_mapping(path), Origin(str(path)))
+
+
+def load_calibration(ref: str, base: Path = Path()) -> Calibration:
+    """A calibration by shipped name or path; of a path, a CalibrationRun where the file holds a run.
+
+    raises: InputError with the nearest names, or with every problem of the file
+    """
+    path = _path_of("calibration", ref, base)
+    fields = load_mapping(path, MAX_CALIBRATION_BYTES)
+    return validate(CalibrationRun if "environment" in fields else Calibration, fields, Origin(str(path)))
 
 
 def load_scenario(
@@ -103,6 +117,25 @@ def load_scenario(
         if path.split(".")[0] not in failed:
             _override(path, value, rest, parts, flags)
     origin = origin.with_flags((), settings)
+    resolved = _validated(parts, settings, problems)
+    if "price" not in resolved:
+        wanted = fields.get("price")
+        resolved["price"] = _listed_price(wanted, resolved["accelerator"], rest, origin)
+        assumed.extend(() if wanted else ("price",))
+    assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
+    if isinstance(rest.get("calibration"), str):
+        rest["calibration"] = load_calibration(rest["calibration"], Path() if "calibration" in overrides else base)
+    rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
+    return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
+
+
+def _validated(
+    parts: Mapping[str, tuple[dict[str, Any], Origin]], settings: Mapping[str, Any], problems: list[str]
+) -> dict[str, Any]:
+    """Each part as its kind of input.
+
+    raises: InputError with the problems known already, and those of the parts
+    """
     resolved: dict[str, Any] = {}
     for kind, (part, where) in parts.items():
         if kind == "model":
@@ -113,15 +146,7 @@ def load_scenario(
             problems.extend(error.problems)
     if problems:
         raise InputError(*problems)
-    if "price" not in resolved:
-        wanted = fields.get("price")
-        resolved["price"] = _listed_price(wanted, resolved["accelerator"], rest, origin)
-        assumed.extend(() if wanted else ("price",))
-    assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
-    if isinstance(rest.get("calibration"), str):
-        rest["calibration"] = _calibration(rest["calibration"], Path() if "calibration" in overrides else base)
-    rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
-    return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
+    return resolved
 
 
 def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path | None = None) -> Scenario:
@@ -215,14 +240,6 @@ def _vendor_fields(
         "source": source,
         "origin": Origin(str(path)),
     }
-
-
-def _calibration(ref: str, base: Path) -> Calibration:
-    """Kernel constants by shipped name or file, such as `planner calibrate` writes."""
-    from planner.calibrate.shipped import load_calibration  # it imports this module, and most scenarios name none
-
-    is_path = "/" in ref or ref.endswith(_SUFFIXES)
-    return load_calibration(str(base / ref) if is_path else ref)
 
 
 def _override(

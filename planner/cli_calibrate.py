@@ -68,9 +68,7 @@ def calibrate(
     if output_format is Format.markdown:
         raise InputError("--format: markdown is not offered here; accepted: text, yaml, json")
     if show is not None:
-        from planner.calibrate.shipped import load_calibration
-
-        _write(load_calibration(show), output_format, output, force=force)
+        _write(catalog.load_calibration(show), output_format, output, force=force)
         return
     from planner.calibrate.device import parse_device
     from planner.calibrate.session import check_profile, open_device

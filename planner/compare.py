@@ -6,8 +6,9 @@ from fractions import Fraction
 
 from planner import __version__
 from planner.cost import per_thousand_usd
-from planner.render.rows import CARRY_ROWS, ROWS, Row
-from planner.render.tables import difference, percent, rows_of, show, show_usd, value
+from planner.render.row import Row
+from planner.render.rows import CARRY_ROWS, ROWS
+from planner.render.tables import difference, percent, plain_number, rows_of, show, show_best, show_usd, value
 from planner.report import Change, Comparison, Report
 from planner.units import counted
 
@@ -49,8 +50,8 @@ def _change(row: Row, old: Report, new: Report) -> Change:
         label=row.label,
         path=row.path,
         sign="+" if before is None else "-" if after is None else "~",
-        old=show(before, row.unit),
-        new=show(after, row.unit),
+        old=show_best(before, row.unit),
+        new=show_best(after, row.unit),
         difference=amount,
         percent=share,
         why=_why(row, old, new),
@@ -73,7 +74,7 @@ def _why(row: Row, old: Report, new: Report) -> str:
         return new.binding_reason
     if value(old, row.path) is None or value(new, row.path) is None:
         without = old if value(old, row.path) is None else new
-        return "" if without.fits else f"{'the first' if without is old else 'the last'} does not fit"
+        return "" if without.fleet else f"{'the first' if without is old else 'the last'} {_fails(without)}"
     moved = [parent for parent in row.parents if value(old, parent) != value(new, parent)]
     if not moved:
         return "given"
@@ -81,13 +82,13 @@ def _why(row: Row, old: Report, new: Report) -> str:
 
 
 def _moved(row: Row | None, path: str, old: Report, new: Report) -> str:
-    before, after = value(old, path), value(new, path)
+    before, after = plain_number(value(old, path)), plain_number(value(new, path))
     label, unit = (row.label, row.unit) if row else (_LABELS[path], "usd")
     if unit != "text" and before and after and before > 0 and after > 0:
         factor = float(after) / float(before)
         if factor >= 1.005 or factor <= 0.995:
             return f"{label} x{factor:.2f}" if factor > 1 else f"{label} /{1 / factor:.2f}"
-    return f"{label} {show(before, unit)} -> {show(after, unit)}"
+    return f"{label} {show_best(before, unit)} -> {show_best(after, unit)}"
 
 
 def _cost_changes(old: Report, new: Report) -> list[Change]:
@@ -120,13 +121,17 @@ def _monthly(report: Report) -> dict[str, Decimal]:
     return found
 
 
+def _fails(report: Report) -> str:
+    return "does not meet its objectives" if report.fits else "does not fit"
+
+
 def verdict(old: Report, new: Report) -> str:
     """One line: the change in money, in devices, and the limit that binds now."""
-    if not new.fits:
-        return f"the last does not fit: {new.binding_reason}"
+    if new.fleet is None:
+        return f"the last {_fails(new)}: {new.binding_reason}"
     binds = f"binds now: {new.binding_limit} ({new.binding_reason})"
     if old.fleet is None or new.fleet is None or old.cost is None or new.cost is None:
-        return f"the first does not fit, the last does; {binds}"
+        return f"the first {_fails(old)}, the last does; {binds}"
     change, devices = new.cost.monthly_usd - old.cost.monthly_usd, new.fleet.devices - old.fleet.devices
     billed = new.fleet.billed_devices - old.fleet.billed_devices
     if change == 0 and devices == 0 and billed == 0:

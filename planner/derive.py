@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner.accuracy import serving_accuracy
+from planner.calibrate.serving_errors import serving_accuracy
 from planner.deployment import Deployment
 from planner.derive_cache import cache_lines, capacity_lines, line
 from planner.inputs import Scenario

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 
 from planner.errors import InputError
@@ -155,6 +155,7 @@ class Speed:
     def __init__(self, replica: Replica, mix: Mix, slots: int) -> None:
         """slots: requests of the mean length that run at once."""
         self.replica, self.mix, self.slots = replica, mix, slots
+        self.prefill_s = cache(self._prefill_s)
 
     @cached_property
     def prefills(self) -> tuple[tuple[float, float], ...]:
@@ -163,7 +164,7 @@ class Speed:
             (share, self.prefill_s(band.tokens, cached)) for band in self.mix.bands for share, cached in band.cases
         )
 
-    def prefill_s(self, tokens: int, cached: int = 0) -> float:
+    def _prefill_s(self, tokens: int, cached: int = 0) -> float:
         """A prompt alone on an idle replica [s]."""
         return prefill_terms(self.replica, tokens - cached, cached).seconds
 
@@ -187,7 +188,9 @@ class Speed:
             L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots
 
         per_s: rate at this replica [1/s]
-        burstiness: z of queueing.slot_wait
+        burstiness: z of queueing.slot_wait [1]
+        returns: the load that it settles at; where slots do not suffice, that of all slots [1]
+        source: Little 1961, doi:10.1287/opre.9.3.383
         """
         low, high = 1, self.slots
         saturated = per_s * self._request_s(high, burstiness) >= high
@@ -217,7 +220,7 @@ class Speed:
         mix = self.mix
         lengths = self.replica, batch, mix.input_tokens, mix.output_tokens, mix.cached_tokens
         each = tpot(*lengths)
-        return each, first_token(*lengths, variation=mix.variation, burstiness=burstiness)
+        return each, first_token(*lengths, each=each, variation=mix.variation, burstiness=burstiness)
 
     def _performance(
         self,

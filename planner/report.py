@@ -209,6 +209,8 @@ class Latency(Part):
     """95th percentile over requests, queueing included."""
     request_s: Range
     """Mean time of a request: TTFT + (output - 1) x TPOT."""
+    longest_prefill_s: float
+    """Of the longest prompt, without a cached prefix, on an idle replica."""
     bands: tuple[LengthBand, ...]
     saturated_batch: int
     saturated_tokens_per_s: Range

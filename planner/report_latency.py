@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.accuracy import Kind, Spread, kernel_p90, ranged, rounded, spread_of
+from planner.accuracy import kernel_p90, ranged, rounded, spread_of
 from planner.blocks import Moe
+from planner.calibrate.serving_errors import Kind, Spread
 from planner.calibration import FittedKernel
 from planner.deployment import Deployment
 from planner.derive_cache import line
@@ -20,6 +21,8 @@ from planner.units import counted, show_seconds
 CONTINUOUS = "Yu et al. 2022, Orca (continuous batching)"
 ROOFLINE = "Williams et al. 2009, doi:10.1145/1498765.1498785, by a calibration"
 LITTLE = "Little 1961, doi:10.1287/opre.9.3.383"
+PARTS = {"kv": "KV reads", "launch": "launches"}
+"""Parts of a step that text names otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
         ttft_mean_s=ranges_around(found.ttft_mean_s, ranges.ttft, ranges),
         ttft_p95_s=ranges_around(found.ttft_p95_s, ranges.ttft, ranges),
         request_s=ranges_around(found.request_s, ranges.tpot, ranges),
+        longest_prefill_s=rounded(speed.prefill_s(mix.bands[-1].tokens)),
         bands=tuple(_bands(speed, found)),
         saturated_batch=speed.slots,
         saturated_tokens_per_s=saturated,
@@ -129,7 +133,7 @@ def _step(terms: Terms) -> StepTime:
         activations_s=rounded(terms.activations),
         communication_s=rounded(terms.communication),
         launch_s=rounded(terms.launch),
-        binds=terms.binds,
+        binds=PARTS.get(terms.binds, terms.binds),
     )
 
 

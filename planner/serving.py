@@ -167,6 +167,7 @@ def first_token(
     output_tokens: int,
     prior: int = 0,
     *,
+    each: Tpot | None = None,
     variation: float = 0.0,
     burstiness: float = 1.0,
 ) -> FirstToken:
@@ -178,6 +179,7 @@ def first_token(
     batch: B, requests that decode [1]
     input_tokens, output_tokens: of one request [token]
     prior: of the prompt's tokens, those in the cache already [token]
+    each: the same requests' tpot, where it is known already [s]
     variation: squared coefficient of variation of prompts' lengths [1]
     burstiness: of arrivals [1]
     returns: the parts [s]
@@ -185,7 +187,7 @@ def first_token(
         within a step
     source: queueing.server_wait
     """
-    each = tpot(replica, batch, input_tokens, output_tokens, prior)
+    each = each or tpot(replica, batch, input_tokens, output_tokens, prior)
     step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior).seconds
     busy = min(0.95, each.prefill.seconds / each.seconds)
     behind = server_wait(busy, prefill, variation, burstiness)
@@ -221,56 +223,3 @@ def benchmark_ttft(
     waiting = max(0.0, concurrency / slots - 1) * (first + output_tokens * each)
     share = 1.0 if in_waves and not replica.mixes else BURST_SHARE
     return (1 - share) * first + share * burst + waiting
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """A replica under a steady stream of arrivals."""
-
-    concurrency: float
-    """Requests in the replica on average."""
-    slots: int
-    """Requests that it can run at once."""
-    tpot_s: float
-    first: FirstToken
-    saturated: bool
-    """Arrivals exceed what it can do: figures are those at its limit, and the queue grows without end."""
-
-    @property
-    def utilisation(self) -> float:
-        """Share of the slots in use [1]."""
-        return self.concurrency / self.slots
-
-
-def under_load(
-    replica: Replica, rate_per_s: float, slots: int, input_tokens: int, output_tokens: int, prior: int = 0
-) -> Load:
-    """The concurrency at which a replica serves an arrival rate: its fixed point, by bisection.
-
-        L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L <= slots
-
-    replica: what runs [1]
-    rate_per_s: arrivals [1/s]
-    slots: min(max_num_seqs, requests that memory holds) [1]
-    input_tokens, output_tokens: n; of one request [token]
-    prior: of the prompt's tokens, those that a shared prefix left in the cache [token]
-    returns: load, with times in [s]
-    assumes: a batch of ceil(L), the least at which what arrives is no more than what is held
-    source: Little 1961, doi:10.1287/opre.9.3.383
-    """
-
-    def held(batch: int) -> float:
-        """Requests that the rate keeps in a replica whose steps are those of this batch."""
-        each = tpot(replica, batch, input_tokens, output_tokens, prior).seconds
-        first = first_token(replica, batch, input_tokens, output_tokens, prior).seconds
-        return rate_per_s * (first + (output_tokens - 1) * each)
-
-    low, high = 1, max(1, slots)
-    saturated = held(high) > high
-    while low < high and not saturated:
-        middle = (low + high) // 2
-        low, high = (low, middle) if held(middle) <= middle else (middle + 1, high)
-    each = tpot(replica, high, input_tokens, output_tokens, prior).seconds
-    first = first_token(replica, high, input_tokens, output_tokens, prior)
-    concurrency = float(slots) if saturated else min(float(slots), held(high))
-    return Load(concurrency, slots, each, first, saturated)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import ceil, inf
 
 from planner.errors import InputError
@@ -81,8 +81,12 @@ class _Active:
 
     def __init__(self, scenario: Scenario, capacity: Capacity, speed: Speed, requests: int) -> None:
         self.scenario, self.capacity, self.speed, self.requests = scenario, capacity, speed, requests
-        self.idle = speed.active(1)
         self.at = cache(lambda replicas: speed.active(ceil_div(requests, replicas)))
+
+    @cached_property
+    def idle(self) -> Performance:
+        """A replica with one request."""
+        return self.speed.active(1)
 
     def active(self, _replicas: int) -> int:
         """Requests active at once."""
@@ -111,8 +115,12 @@ class _Arriving:
     def __init__(self, scenario: Scenario, capacity: Capacity, speed: Speed, per_s: float) -> None:
         self.scenario, self.capacity, self.speed, self.per_s = scenario, capacity, speed, per_s
         self.bursts = float(scenario.workload.burstiness)
-        self.idle = speed.arriving(per_s / MOST_REPLICAS, self.bursts)
         self.at = cache(lambda replicas: speed.arriving(per_s / replicas, self.bursts))
+
+    @cached_property
+    def idle(self) -> Performance:
+        """A replica at which next to nothing arrives."""
+        return self.speed.arriving(self.per_s / MOST_REPLICAS, self.bursts)
 
     def active(self, replicas: int) -> int:
         """Requests active at once: as many as given, or their 99th percentile."""

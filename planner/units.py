@@ -59,7 +59,9 @@ def cents(usd: Decimal | Fraction) -> Decimal:
 
 
 def show_seconds(seconds: float, digits: int = 3) -> str:
-    """A time with this many digits, in ms below one second."""
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.{digits}g} ms"
-    return f"{seconds:.{digits}g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
+    """A time with this many digits, in us or ms below one second; 0 below a nanosecond."""
+    for least, unit, scale in ((0.9995, "s", 1.0), (0.9995e-3, "ms", 1e3), (1e-9, "us", 1e6)):
+        if abs(seconds) >= least:
+            scaled = seconds * scale
+            return f"{scaled:,.0f} {unit}" if abs(scaled) >= 999.5 else f"{scaled:.{digits}g} {unit}"
+    return "0 s"

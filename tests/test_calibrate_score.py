@@ -12,10 +12,11 @@ from planner.calibrate.bundle import Provenance, fit_tables, write_calibrations
 from planner.calibrate.fit import held_out
 from planner.calibrate.points import GemmPoint
 from planner.calibrate.score import BOUNDS, score_tables
-from planner.calibrate.shipped import calibration_names, calibration_yaml, load_calibration
+from planner.calibrate.shipped import calibration_names, calibration_yaml
 from planner.calibrate.tables import read_table
 from planner.calibration import Calibration, KernelConstants
 from planner.calibration_run import CalibrationRun
+from planner.catalog import load_calibration
 from planner.cli import app
 from planner.documents import load_mapping
 from planner.errors import InputError

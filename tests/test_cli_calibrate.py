@@ -13,8 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from planner.calibrate.shipped import load_calibration
 from planner.calibration_run import CalibrationRun
+from planner.catalog import load_calibration
 from planner.cli import app
 from planner.cli_calibrate import _save
 from planner.documents import validate

@@ -14,8 +14,9 @@ from planner import documents
 from planner.cli import app
 from planner.documents import load_mapping, parse_value, validate
 from planner.errors import InputError
-from planner.inputs import Accelerator, Workload
+from planner.inputs import Accelerator
 from planner.origin import Origin
+from planner.workload_inputs import Workload
 
 GOOD = "name: w\ncontext_tokens: 1024\nconcurrency: 4\nsource: test\n"
 CONFIG: dict[str, Any] = {
@@ -205,9 +206,9 @@ def test_a_wrong_value_gives_one_message_at_its_line(tmp_path: Path, field: str,
 
 
 def test_all_problems_come_at_once_and_thousands_do_not_flood(tmp_path: Path) -> None:
-    path = written(tmp_path / "w.yaml", "name: 1\ncontext_tokens: x\nsource: s\n")
+    path = written(tmp_path / "w.yaml", "name: 1\ncontext_tokens: x\nconcurrency: 1\n")
     fields = [line.split(": ")[2] for line in with_workload(path)]
-    assert fields == ["name", "context_tokens", "concurrency"]
+    assert fields == ["name", "context_tokens", "source"]
     path = written(tmp_path / "many.yaml", "".join(f"k{i}: 1\n" for i in range(50_000)))
     found = with_workload(path)
     assert len(found) < 110

@@ -15,11 +15,13 @@ from tests.scenarios import ROOT
 PACKAGE = ROOT / "planner"
 FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
-    "units", "errors", "printable", "origin", "report", "output", "documents", "input_types", "engine_inputs",
-    "inputs", "hub", "checkpoint", "prices", "catalog", "vendor_config", "tensors", "mixers", "blocks",
+    "units", "errors", "printable", "origin", "report", "queueing", "output", "documents", "input_types",
+    "engine_inputs", "workload_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices",
+    "catalog", "vendor_config", "tensors", "mixers", "blocks",
     "architectures", "module_names", "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups",
-    "pool", "memory", "deployment", "rank", "calibration", "calibration_run", "calibrate", "kernel_times", "rank_work",
-    "roofline", "serving", "fleet", "cost", "derive_cache", "derive", "remarks", "plan", "engine_logs", "validate",
+    "pool", "memory", "deployment", "rank", "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving",
+    "latency", "replica", "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency",
+    "derive", "remarks", "proposals", "plan", "engine_logs", "validate",
     "validate_logs", "serving_rows", "row_models", "validate_serving", "listing", "render", "schema", "saved",
     "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
 )  # fmt: skip
@@ -42,10 +44,13 @@ FORMULA_FILES = (
     "memory",
     "fleet",
     "cost",
-    "plan",
+    "report_memory",
     "roofline",
     "serving",
     "kernel_times",
+    "queueing",
+    "latency",
+    "accuracy",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = ("torch", "pynvml", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")

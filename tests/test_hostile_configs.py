@@ -100,7 +100,7 @@ def check(outcome: Report | InputError) -> None:
     if outcome.cost and outcome.fleet:
         lines = sum(line.monthly_usd for line in outcome.cost.lines)
         assert abs(lines - outcome.cost.monthly_usd) <= Decimal("0.01") * len(outcome.cost.lines)
-        assert outcome.fleet.slots >= outcome.scenario.concurrency
+        assert outcome.fleet.slots >= (outcome.scenario.concurrency or 0)
     assert to_yaml(outcome)
     assert Report.model_validate_json(to_json(outcome)) == outcome
 

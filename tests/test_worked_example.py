@@ -8,9 +8,10 @@ import pytest
 
 from planner.compare import compare
 from planner.kv_cache import CacheSpec, Flight, Kind, kv_bytes_per_token, reserved_blocks
-from planner.plan import estimate, score_matrix_bytes
+from planner.plan import estimate
 from planner.render.tables import value
 from planner.report import Report
+from planner.report_memory import score_matrix_bytes
 from planner.units import GIB
 from tests.scenarios import example, report
 

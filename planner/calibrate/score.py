@@ -10,9 +10,10 @@ from planner.calibrate.accuracy import relative_errors, summary
 from planner.calibrate.bundle import FAMILIES, LIBRARIES
 from planner.calibrate.fit import held_out
 from planner.calibrate.peaks import peaks_for, shipped_accelerator
-from planner.calibrate.shipped import calibration_names, load_calibration, shipped_calibration
+from planner.calibrate.shipped import calibration_names, shipped_calibration
 from planner.calibrate.tables import SELECTION, Row, newest, read_tables, selected
 from planner.calibration import Calibration, Errors, FittedKernel
+from planner.catalog import load_calibration
 from planner.errors import InputError
 from planner.units import counted
 

@@ -1,40 +1,24 @@
 """The calibrations that ship with planner: their names, loading one, writing one."""
 
 from functools import cache
-from pathlib import Path
 
 from planner.calibration import Calibration, SmallKernels
-from planner.calibration_run import CalibrationRun
-from planner.catalog import bundled
+from planner.catalog import bundled, load_calibration, names
 from planner.documents import load_mapping, to_yaml, validate
 from planner.errors import InputError, nearest
 from planner.inputs import Accelerator
 from planner.origin import Origin
 
-FOLDER = "profiles/calibrations"
 SMALL_KERNELS = "profiles/kernels/small.yaml"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "generic": "vllm"}
 """Kind of an engine profile -> how calibrations name the engine."""
 STANDS_IN = {"8": "a100-sxm-80gb", "9": "h100-sxm", "10": "b200-sxm", "12": "rtx-pro-6000-server"}
 """Major compute capability -> the measured GPU whose constants stand in for one that nobody measured."""
-MAX_CALIBRATION_BYTES = 16 * 2**20
-"""Of a file: a run's holds every raw point."""
 
 
 def calibration_names() -> list[str]:
     """Shipped calibrations, sorted."""
-    return sorted(path.stem for path in (bundled() / FOLDER).glob("*.yaml"))
-
-
-def load_calibration(ref: str) -> Calibration:
-    """A calibration by shipped name or path; of a path, a CalibrationRun where the file holds a run.
-
-    raises: InputError with the nearest names, or with every problem of the file
-    """
-    is_path = "/" in ref or ref.endswith((".yaml", ".yml", ".json"))
-    if is_path or (ref not in calibration_names() and Path(ref).is_file()):
-        return _read(Path(ref))
-    return shipped_calibration(ref)
+    return names("calibration")
 
 
 @cache
@@ -46,7 +30,7 @@ def shipped_calibration(name: str) -> Calibration:
     known = calibration_names()
     if name not in known:
         raise InputError(f"calibration {name!r} is not shipped{nearest(name, known)}")
-    return _read(bundled() / FOLDER / f"{name}.yaml")
+    return load_calibration(name)
 
 
 def calibrations_for(gpu: Accelerator, kind: str, measured_on: str | None = None) -> tuple[Calibration, ...]:
@@ -74,11 +58,6 @@ def small_kernels() -> SmallKernels:
     """The constants of small kernels."""
     path = bundled() / SMALL_KERNELS
     return validate(SmallKernels, load_mapping(path), Origin(str(path)))
-
-
-def _read(path: Path) -> Calibration:
-    fields = load_mapping(path, MAX_CALIBRATION_BYTES)
-    return validate(CalibrationRun if "environment" in fields else Calibration, fields, Origin(str(path)))
 
 
 def calibration_yaml(calibration: Calibration) -> str:

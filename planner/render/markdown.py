@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Sequence
 
 from planner.render.tables import (
+    BAND_HEADS,
+    CURVE_HEADS,
+    band_rows,
     compared,
     cost_rows,
     curve_rows,
     headings,
     main_rows,
+    need_lines,
     shared,
     source_line,
     subject,
@@ -31,8 +35,10 @@ def _report(report: Report) -> str:
             "",
             *_table([report], ["value"]),
             "",
-            *_curve(report),
+            *_listed(CURVE_HEADS, curve_rows(report)),
+            *_listed(BAND_HEADS, band_rows(report)),
             f"**Binds: {_plain(report.binding_limit)}.** {_plain(report.binding_reason)}",
+            *_bullets("Replicas that each limit asks for", need_lines(report)),
             *_bullets("Warnings", report.warnings),
             *_bullets("Assumptions", report.assumptions),
             *_bullets(
@@ -80,12 +86,10 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> list[str]:
     return lines
 
 
-def _curve(report: Report) -> list[str]:
-    rows = curve_rows(report)
+def _listed(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
-    heads = ("context, tokens", "reserved per request", "held while decoding")
-    return [_row(heads), _row(["---:"] * 3), *(_row(row) for row in rows), ""]
+    return [_row(heads), _row(["---:"] * len(heads)), *(_row(row) for row in rows), ""]
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -1,25 +1,7 @@
 """The rows of a report: labels, units, and what each number follows from."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the main table."""
-
-    section: str
-    label: str
-    path: str
-    unit: str
-    parents: tuple[str, ...] = ()
-    """Paths that this number follows from: what moved among them is why it moved."""
-    optional: bool = False
-    """Left out of the table where no report has a value, or every one has the plain value."""
-    plain: object = None
-    """The value that is not worth a line."""
-    alone: bool = False
-    """Too long for a column: shown where there is one report, and said under the table where there are several."""
-
+from planner.render.row import Row
+from planner.render.speed_rows import SPEED_ROWS
 
 ROWS = (
     Row("scenario", "model", "scenario.model", "text"),
@@ -32,7 +14,18 @@ ROWS = (
     Row("scenario", "expert parallel", "scenario.ep", "count", optional=True, plain=1),
     Row("scenario", "context", "scenario.context_tokens", "tokens"),
     Row("scenario", "mean request", "scenario.mean_tokens", "tokens", optional=True),
-    Row("scenario", "concurrent at peak", "scenario.concurrency", "count"),
+    Row(
+        "scenario",
+        "concurrent at peak",
+        "scenario.concurrency",
+        "count",
+        ("latency.arrivals_per_s", "latency.request_s"),
+    ),
+    Row("scenario", "arrivals a second", "scenario.arrivals_per_s", "text", optional=True),
+    Row("scenario", "p95 TTFT asked for", "scenario.ttft_p95_limit_s", "seconds", optional=True),
+    Row("scenario", "p95 gap asked for", "scenario.itl_p95_limit_s", "seconds", optional=True),
+    Row("scenario", "success asked for", "scenario.success_share_limit", "text", optional=True),
+    Row("scenario", "availability asked for", "scenario.availability_limit", "text", optional=True),
     Row("scenario", "requests a month", "scenario.requests_per_month", "count", optional=True),
     Row("scenario", "success share", "scenario.success_share", "text"),
     Row("model", "parameters", "model.parameters", "count", ("scenario.model",)),
@@ -193,12 +186,21 @@ ROWS = (
         "tokens",
         ("capacity.num_blocks", "scenario.model"),
     ),
+    *SPEED_ROWS,
     Row(
         "fleet",
         "active replicas",
         "fleet.active_replicas",
         "count",
-        ("capacity.slots_per_replica", "scenario.concurrency"),
+        (
+            "binding_limit",
+            "capacity.slots_per_replica",
+            "scenario.concurrency",
+            "scenario.arrivals_per_s",
+            "scenario.ttft_p95_limit_s",
+            "scenario.itl_p95_limit_s",
+            "latency.saturated_tokens_per_s",
+        ),
     ),
     Row("fleet", "spare replicas", "fleet.spare_replicas", "count", ("fleet.active_replicas",)),
     Row(
@@ -215,6 +217,8 @@ ROWS = (
         "count",
         ("fleet.active_replicas", "fleet.spare_replicas", "fleet.devices_per_replica"),
     ),
+    Row("fleet", "availability", "fleet.availability", "share", ("fleet.spare_replicas",), optional=True),
+    Row("fleet", "  with one spare fewer", "fleet.availability_one_spare_fewer", "share", optional=True),
     Row("fleet", "instances", "fleet.nodes", "count", ("fleet.devices", "scenario.price"), optional=True),
     Row("fleet", "devices billed", "fleet.billed_devices", "count", ("fleet.devices", "scenario.price")),
     Row("cost", "price per device-hour", "scenario.usd_per_device_hour", "rate"),

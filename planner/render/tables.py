@@ -5,11 +5,14 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any
 
-from planner.render.rows import CARRY_ROWS, ROWS, Row
-from planner.report import Report, Source
-from planner.units import GIB, KIB, MIB, counted, show_rate
+from planner.render.row import Row
+from planner.render.rows import CARRY_ROWS, ROWS
+from planner.report import Range, Report, Source
+from planner.units import GIB, KIB, MIB, counted, show_rate, show_seconds
 
 LONGEST_HEADING = 20
+CURVE_HEADS = ("context, tokens", "reserved per request", "held while decoding")
+BAND_HEADS = ("prompts", "of all", "longest, tokens", "prefill alone", "p95 TTFT")
 
 
 def value(report: Report, path: str) -> Any:
@@ -37,6 +40,25 @@ def show_usd(amount: Decimal) -> str:
     return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
+def show_best(amount: Any, unit: str) -> str:
+    """The same, of a range its best estimate alone."""
+    return show(plain_number(amount), change_unit(unit))
+
+
+def show_range(found: Range) -> str:
+    """A time with its range."""
+    return f"{show_seconds(found.best)} ({show_seconds(found.low)} to {show_seconds(found.high)})"
+
+
+def _show_rates(found: Range) -> str:
+    return f"{found.best:,.0f} ({found.low:,.0f} to {found.high:,.0f})"
+
+
+def plain_number(amount: Any) -> Any:
+    """What arithmetic is done on: of a range, its best estimate."""
+    return amount.best if isinstance(amount, Range) else amount
+
+
 _SHOW: dict[str, Callable[[Any], str]] = {
     "bytes": show_bytes,
     "count": lambda amount: f"{amount:,}",
@@ -44,17 +66,28 @@ _SHOW: dict[str, Callable[[Any], str]] = {
     "usd": show_usd,
     "rate": show_rate,
     "ratio": lambda amount: f"{amount:,.2f}",
+    "seconds": lambda amount: show_seconds(float(amount)),
+    "range": show_range,
+    "rates": _show_rates,
+    "number": lambda amount: f"{amount:.3g}" if amount < 1000 else f"{amount:,.0f}",
+    "share": lambda amount: f"{amount:.2%}".replace("%", " %"),
     "text": str,
 }
+
+
+def change_unit(unit: str) -> str:
+    """The unit of a difference: of ranges, that of their best estimates."""
+    return {"range": "seconds", "rates": "number"}.get(unit, unit)
 
 
 def difference(old: Any, new: Any, unit: str) -> tuple[str, str]:
     """(signed amount, signed percent) of a numeric change; empty where there is none to tell."""
     if unit == "text" or old is None or new is None:
         return "", ""
+    old, new = plain_number(old), plain_number(new)
     change = new - old
-    amount = show(change, unit)
-    return amount if change < 0 else f"+{amount}", percent(old, new)
+    amount = show(abs(change), change_unit(unit))
+    return f"{'-' if change < 0 else '+'}{amount}", percent(old, new)
 
 
 def percent(old: Any, new: Any) -> str:
@@ -76,11 +109,45 @@ def subject(reports: Sequence[Report]) -> str:
             r.scenario.engine,
             f"{r.kv_cache.dtype} cache, {r.kv_cache.block_tokens}-token blocks",
             f"{r.scenario.context_tokens:,} tokens",
-            f"{r.scenario.concurrency:,} concurrent",
+            _load(r),
         )
         for r in reports
     ]
     return " · ".join(parts[0] for parts in zip(*lines, strict=True) if len(set(parts)) == 1)
+
+
+def _load(report: Report) -> str:
+    facts = report.scenario
+    if facts.arrivals_per_s is not None:
+        return f"{facts.arrivals_per_s} requests/s"
+    return f"{facts.concurrency:,} concurrent"
+
+
+def band_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
+    """Prompts by length: label, share, tokens, prefill and p95 TTFT; nothing where there is but one length."""
+    bands = report.latency.bands if report.latency else ()
+    if len(bands) < 2:
+        return []
+    return [
+        (
+            f"up to {band.label}" if band.label != "longest" else band.label,
+            f"{band.share:.0%}".replace("%", " %"),
+            f"{band.input_tokens:,}",
+            show_seconds(band.prefill_s),
+            show_seconds(band.ttft_p95_s),
+        )
+        for band in bands
+    ]
+
+
+def need_lines(report: Report) -> list[str]:
+    """What each limit asks for, where more than one was looked at."""
+    if len(report.needs) < 2:
+        return []
+    return [
+        f"{need.limit}: {'no number' if need.replicas is None else counted(need.replicas, 'replica')}: {need.text}"
+        for need in report.needs
+    ]
 
 
 def replicas(report: Report) -> str:
@@ -130,8 +197,9 @@ def main_rows(reports: Sequence[Report]) -> list[tuple[Row, list[str]]]:
     """Each row with one cell per report; optional rows only where a report has them."""
     rows = rows_of(reports)
     table = [(row, [value(report, row.path) for report in reports]) for row in rows]
+    ranges = len(reports) == 1  # side by side, best estimates alone
     return [
-        (row, [show(v, row.unit) for v in values])
+        (row, [show(v, row.unit) if ranges else show_best(v, row.unit) for v in values])
         for row, values in table
         if not row.optional or any(v not in (None, row.plain) for v in values)
     ]

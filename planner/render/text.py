@@ -9,11 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.render.tables import (
+    BAND_HEADS,
+    CURVE_HEADS,
+    band_rows,
     compared,
     cost_rows,
     curve_rows,
     headings,
     main_rows,
+    need_lines,
     shared,
     source_line,
     subject,
@@ -36,8 +40,11 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
     """The main table, what binds, and unless brief the arithmetic, assumptions and sources."""
     parts = [*_heading(title(report), [report]), _table([report], ["value"])]
     if curve := curve_rows(report):
-        parts += [Text("\nKV bytes of one request over its context", style="bold cyan"), _curve(curve)]
+        parts += [Text("\nKV bytes of one request over its context", style="bold cyan"), _listed(CURVE_HEADS, curve)]
+    if bands := band_rows(report):
+        parts += [Text("\nTime to first token by length of the prompt", style="bold cyan"), _listed(BAND_HEADS, bands)]
     parts.append(_limit(report))
+    parts += _remarks("Replicas that each limit asks for", need_lines(report))
     parts += _remarks("Warnings", report.warnings, "yellow")
     if not brief:
         parts += _remarks("Assumes", report.assumptions)
@@ -121,8 +128,8 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
     return table
 
 
-def _curve(rows: Sequence[tuple[str, str, str]]) -> Table:
-    table = _empty_table(("tokens", True), ("reserved", True), ("held", True))
+def _listed(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = _empty_table(*((name, True) for name in names))
     for row in rows:
         table.add_row(*map(Text, row))
     return table
@@ -163,7 +170,7 @@ def _change_row(table: Table, label: str, cells: Sequence[str], change: Change |
 
 
 def _limit(report: Report) -> Text:
-    style = "bold" if report.fits else "bold red"
+    style = "bold" if report.fleet else "bold red"
     return Text(f"\nBinds: {report.binding_limit}. {report.binding_reason}", style=style)
 
 
