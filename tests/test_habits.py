@@ -20,8 +20,8 @@ ORDER = (
     "architectures", "module_names", "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups",
     "pool", "memory", "deployment", "rank", "calibration", "calibration_run", "calibrate", "kernel_times", "rank_work",
     "roofline", "serving", "fleet", "cost", "derive_cache", "derive", "remarks", "plan", "engine_logs", "validate",
-    "validate_logs", "serving_rows", "row_models", "validate_serving", "listing", "render", "schema", "saved",
-    "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
+    "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing", "render",
+    "schema", "saved", "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -46,6 +46,7 @@ FORMULA_FILES = (
     "roofline",
     "serving",
     "kernel_times",
+    "offline_benchmark",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = ("torch", "pynvml", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")
