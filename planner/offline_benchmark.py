@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil, log
 
 from planner.serving import Replica, prompts_terms, step_of
+from planner.serving_rows import version_numbers
 
 REQUESTS = {
     (128, 128): 30_000,
@@ -68,7 +69,7 @@ def request_count(input_tokens: int, output_tokens: int) -> int:
 
 def captured_batches(limit: int, version: str) -> tuple[int, ...]:
     """Batches that run from a captured graph: none is over the engine's largest, max_num_seqs."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    numbers = version_numbers(version)
     sizes = tuple(size for size in GRAPH_BATCHES if size <= limit)
     before = bool(numbers) and numbers < CAPTURES_LIMIT_FROM
     return sizes if before or limit in sizes else (*sizes, limit)

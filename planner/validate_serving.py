@@ -31,7 +31,7 @@ from planner.rank import governing_rank
 from planner.rank_work import Arithmetic, ExpertSplit, pipeline_share, rank_work
 from planner.row_models import gpu_name, has_experts, row_model
 from planner.serving import Replica, benchmark_ttft, saturated_tokens_per_s, tpot
-from planner.serving_rows import BACKENDS, ServingRow
+from planner.serving_rows import BACKENDS, ServingRow, version_numbers
 from planner.units import ceil_div
 from planner.validate import PRICE, check_configs
 from planner.validate_logs import nearest_engine
@@ -43,6 +43,8 @@ OVERLAPS = ("trtllm", "sglang")
 OVERLAPS_FROM = (0, 14)
 """vLLM's first such version."""
 BENCH_MEMORY: dict[str, object] = {"engine.free_memory_share": FREE_MEMORY_SHARE}
+QUANTISES_BEFORE = (1, 0)
+"""TensorRT-LLM's first version whose other kernels do."""
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput"}
 
 
@@ -231,6 +233,7 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
         deployment.rules,
         arithmetic=arithmetic_of(deployment.scenario.accelerator),
         fuses=run.backend == "trtllm",
+        quantises=quantises(run.backend, run.version),
         split=ExpertSplit(run.tp * run.dp // run.moe_ep, run.moe_ep) if moe and run.moe_ep > 1 else None,
     )
     replica = Replica(
@@ -251,8 +254,20 @@ def overlaps(backend: str, version: str) -> bool:
     source: vllm-project/vllm pull request 27614; nvidia.github.io/TensorRT-LLM/features/overlap-scheduler.html;
         lmsys.org/blog/2024-12-04-sglang-v0-4
     """
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    numbers = version_numbers(version)
     return backend in OVERLAPS or not numbers or numbers >= OVERLAPS_FROM
+
+
+def quantises(backend: str, version: str) -> bool:
+    """Whether kernels of their own quantise the inputs of narrow matrices: TensorRT-LLM's before 1.0.
+
+    From 1.0 the all-reduce with its norm, and the activation, write narrow numbers; attention did before. Norms that
+    follow no all-reduce (TP 1) are taken to do so too.
+
+    source: NVIDIA/TensorRT-LLM pull request 6205; 0.20's _torch/modules/linear.py (static_quantize_e4m3_per_tensor),
+        gated_mlp.py and models/modeling_llama.py (POST_MLP_FUSION is off)
+    """
+    return backend == "trtllm" and () < version_numbers(version) < QUANTISES_BEFORE
 
 
 def arithmetic_of(gpu: Accelerator) -> Arithmetic:
