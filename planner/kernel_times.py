@@ -154,6 +154,22 @@ class KernelTimes:
         """One weight matrix."""
         return kernel_terms(work, self.constants("gemm", GEMM_KEYS[form]), self.peaks(form))
 
+    def quantise(self, work: Work, form: str) -> Terms:
+        """Quantising a matrix's input by a kernel of its own, which its table's GEMM was timed with.
+
+            launch = t;  passes x activations / W
+
+        work: the matrix's, with its activations [B]
+        form: of its weights [1]
+        returns: terms [s]
+        assumes: t, launch_us of a small kernel, since the table's floor is not of a captured graph
+        source: activation_passes of the calibration; profiles/kernels/small.yaml
+        """
+        entries = (calibration.find("gemm", form) for calibration in self.calibrations)
+        constants = next((entry.constants for entry in entries if entry), None)
+        passes = constants.activation_passes if isinstance(constants, KernelConstants) else 0.0
+        return Terms(activations=passes * float(work.activation_bytes) / self._bandwidth, launch=self._small[0])
+
     def experts(self, work: Work, form: str) -> Terms:
         """The routed experts of a layer."""
         return kernel_terms(work, self.constants("moe", GEMM_KEYS[form]), self.peaks(form))

@@ -16,6 +16,8 @@ NARROW = 16
 """Matrices with fewer inputs are convolutions or gates, which the small kernels hold."""
 EXPERT_KERNELS = 5
 """Of routed experts: sorting tokens, two grouped products, the activation between them, the sum after."""
+QUANTISED = ("fp8", "nvfp4")
+"""Forms of which a scale of the whole input is known beforehand, so that whatever writes the input can quantise it."""
 SHORT_INPUTS = (Split.INPUT, Split.EXPERT_INPUT)
 
 
@@ -29,6 +31,8 @@ class Matrix:
     """Input width."""
     form: str
     """How its weights are stored, as kernel tables name it."""
+    quantises: bool = False
+    """A kernel of its own quantises the input, not the one that writes it."""
 
     @property
     def weight_bytes(self) -> float:
@@ -71,7 +75,8 @@ class LayerWork:
         """Kernels that the host launches for one such layer: attention is one."""
         messages = self.reduces + self.norm_reduces if ranks.tp > 1 else 0
         experts = EXPERT_KERNELS if self.experts else 0
-        return len(self.matrices) + len(self.mixers) + self.small_kernels + messages + experts
+        matrices = len(self.matrices) + sum(matrix.quantises for matrix in self.matrices)
+        return matrices + len(self.mixers) + self.small_kernels + messages + experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +122,14 @@ def rank_work(
     *,
     arithmetic: Arithmetic,
     fuses: bool = False,
+    quantises: bool = False,
     split: ExpertSplit | None = None,
 ) -> RankWork:
     """The work of one rank.
 
     arithmetic: what the device multiplies
     fuses: norms of queries and keys, rotary embedding and the writing of the cache are one kernel (TensorRT-LLM)
+    quantises: kernels of their own quantise what norms and activations write (TensorRT-LLM before 1.0)
     split: of the experts; None: as ranks say
     """
     if split is None:
@@ -132,7 +139,7 @@ def rank_work(
     for index, layer in enumerate(stack.layers):
         form = quantisation.in_layer(index) if quantisation and quantisation.names_layers else quantisation
         if (id(layer), form) not in made:
-            work = _layer(layer, ranks, form, split, arithmetic)
+            work = _layer(layer, ranks, form, split, arithmetic, quantises=quantises)
             kernels, width = _small(layer, ranks, stack.embedding.hidden, fuses=fuses)
             made[id(layer), form] = replace(work, small_kernels=kernels, small_width=width)
         kinds[made[id(layer), form]] += 1
@@ -162,7 +169,13 @@ def kernel_form(form: Quantisation | None, arithmetic: Arithmetic) -> str:
 
 
 def _layer(
-    layer: Layer, ranks: Ranks, form: Quantisation | None, split: ExpertSplit, arithmetic: Arithmetic
+    layer: Layer,
+    ranks: Ranks,
+    form: Quantisation | None,
+    split: ExpertSplit,
+    arithmetic: Arithmetic,
+    *,
+    quantises: bool,
 ) -> LayerWork:
     parts: list[Iterable[Tensor]] = [mixer.tensors() for mixer in layer.mixers]
     experts = None
@@ -174,19 +187,28 @@ def _layer(
             parts.append(part.latent_weights)
         elif part is not None:
             parts.append(part.tensors())
-    matrices = tuple(matrix for part in parts for matrix in merged(part, ranks, form, arithmetic))
+    matrices: list[Matrix] = []
+    for place, tensors in enumerate(parts):
+        of_attention = place < len(layer.mixers) and isinstance(layer.mixers[place], Attention)
+        apart = (quantises, quantises and not of_attention)
+        matrices += merged(tensors, ranks, form, arithmetic, apart)
     reduces = (1 if layer.mixers else 0) + (1 if layer.ffn or layer.dense else 0)
     attention = [mixer for mixer in layer.mixers if isinstance(mixer, Attention)]
     spanning = sum(any("_norm" in t.name and t.cols == 1 and t.units for t in m.norms) for m in attention)
-    return LayerWork(1, matrices, layer.mixers, experts, 0, 0, reduces, spanning)
+    return LayerWork(1, tuple(matrices), layer.mixers, experts, 0, 0, reduces, spanning)
 
 
 def merged(
-    tensors: Iterable[Tensor], ranks: Ranks, form: Quantisation | None, arithmetic: Arithmetic
+    tensors: Iterable[Tensor],
+    ranks: Ranks,
+    form: Quantisation | None,
+    arithmetic: Arithmetic,
+    apart: tuple[bool, bool] = (False, False),
 ) -> Iterator[Matrix]:
     """The GEMMs of a part of a layer: matrices with the same input are one, as engines load them.
 
     Query, key and value; gate and up; the down projections of queries and latents.
+    apart: whether kernels of their own quantise inputs that ranks hold whole, and those of which each holds a share
     """
     rows: dict[tuple[int, bool, str], int] = {}
     for tensor in tensors:
@@ -196,7 +218,8 @@ def merged(
         stored = form.form_of(tensor.name) if form and tensor.quantisable else None
         key = k, tensor.split in SHORT_INPUTS, kernel_form(stored, arithmetic)
         rows[key] = rows.get(key, 0) + n
-    yield from (Matrix(n, k, stored) for (k, _, stored), n in rows.items())
+    for (k, short, name), n in rows.items():
+        yield Matrix(n, k, name, apart[short] and name in QUANTISED)
 
 
 def _experts(moe: Moe, split: ExpertSplit, form: Quantisation | None, arithmetic: Arithmetic) -> Experts:

@@ -95,7 +95,10 @@ def layer_terms(layer: LayerWork, work: RankWork, times: KernelTimes, step: Step
     total = times.small(layer.small_kernels, ACTIVATION_BYTES * layer.small_width * tokens)
     for matrix in layer.matrices:
         inputs = ACTIVATION_BYTES if matrix.form in ("bfloat16", "int4_wo", "int8_wo") else matrix.weight_bytes
-        total += times.matrix(gemm_work(matrix.n, matrix.k, tokens, matrix.weight_bytes, inputs), matrix.form)
+        done = gemm_work(matrix.n, matrix.k, tokens, matrix.weight_bytes, inputs)
+        total += times.matrix(done, matrix.form)
+        if matrix.quantises:
+            total += times.quantise(done, matrix.form)
     for mixer in layer.mixers:
         total += mixer_terms(mixer, work, times, step)
     if layer.experts:

@@ -65,6 +65,12 @@ def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1)
     return _with_prompts(replica, 0, 0.0, tokens, prior, count)
 
 
+def prompts_terms(replica: Replica, batch: int, kv: float, tokens: int, prior: int = 0, count: int = 1) -> Terms:
+    """What prompts of one length add to the steps that they share with a batch of decodes."""
+    steps = sum(1 for _ in prompt_steps(replica, batch, tokens, prior, count))
+    return _with_prompts(replica, batch, kv, tokens, prior, count) + step_of(replica, batch, kv).times(-steps)
+
+
 def _with_prompts(replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int) -> Terms:
     total = Terms()
     for prompts in prompt_steps(replica, batch, tokens, prior, count):
@@ -114,8 +120,7 @@ def tpot(
         prompts = prefill_terms(replica, new, prior, count)
         due = due * (batch - 1) / (2 * batch) if in_waves else due
     else:
-        steps = sum(1 for _ in prompt_steps(replica, batch, new, prior, count))
-        prompts = _with_prompts(replica, batch, kv, new, prior, count) + decode.times(-steps)
+        prompts = prompts_terms(replica, batch, kv, new, prior, count)
     return Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
 
 

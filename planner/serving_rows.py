@@ -63,6 +63,11 @@ class ServingRow:
         return max(1, round(self.osl * (1 + self.range_ratio) / 2))
 
 
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version; none where it has none."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
 def read_latency(text: str, file: str) -> list[ServingRow]:
     """Rows with TTFT and TPOT.
 

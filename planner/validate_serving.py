@@ -3,7 +3,7 @@
 import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -16,13 +16,22 @@ from planner.deployment import Deployment, deploy
 from planner.errors import InputError, PlannerError, nearest
 from planner.inputs import Accelerator
 from planner.kernel_times import KernelTimes
+from planner.offline_benchmark import (
+    FREE_MEMORY_SHARE,
+    Limits,
+    bench_limits,
+    captured_batches,
+    offline_tokens_per_s,
+    request_count,
+    schedule,
+)
 from planner.origin import Origin
 from planner.pool import Pool
 from planner.rank import governing_rank
 from planner.rank_work import Arithmetic, ExpertSplit, pipeline_share, rank_work
 from planner.row_models import gpu_name, has_experts, row_model
 from planner.serving import Replica, benchmark_ttft, saturated_tokens_per_s, tpot
-from planner.serving_rows import BACKENDS, ServingRow
+from planner.serving_rows import BACKENDS, ServingRow, version_numbers
 from planner.units import ceil_div
 from planner.validate import PRICE, check_configs
 from planner.validate_logs import nearest_engine
@@ -33,6 +42,9 @@ OVERLAPS = ("trtllm", "sglang")
 """Engines that do so in every version that rows name."""
 OVERLAPS_FROM = (0, 14)
 """vLLM's first such version."""
+BENCH_MEMORY: dict[str, object] = {"engine.free_memory_share": FREE_MEMORY_SHARE}
+QUANTISES_BEFORE = (1, 0)
+"""TensorRT-LLM's first version whose other kernels do."""
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput"}
 
 
@@ -82,6 +94,8 @@ class Prepared:
     """The engine reserves a request's whole length (TensorRT-LLM); False: blocks on demand."""
     dp: int
     moe: bool
+    limits: Limits | None = None
+    """What a benchmark set, where it did."""
 
     def slots(self, isl: int, osl: int, asked: int | None) -> int:
         """Requests that run at once: by memory, at their whole or mean length, and by the scheduler.
@@ -141,12 +155,22 @@ def predict(row: ServingRow, prepared: Prepared) -> dict[str, float]:
     isl, osl = row.mean_isl, row.mean_osl
     slots = prepared.slots(isl, osl, None if row.saturated else row.concurrency)
     if row.saturated:
-        rate = saturated_tokens_per_s(prepared.replica, slots, isl, osl)
-        return {"tokens_per_s": rate * row.replicas}
+        return {"tokens_per_s": _saturated(row, prepared, slots) * row.replicas}
     waves = row.range_ratio == 1
     each = tpot(prepared.replica, min(row.concurrency, slots), isl, osl, in_waves=waves).seconds
     first = benchmark_ttft(prepared.replica, row.concurrency, slots, isl, osl, in_waves=waves)
     return {"ttft_ms": first * 1e3, "tpot_ms": each * 1e3}
+
+
+def _saturated(row: ServingRow, prepared: Prepared, slots: int) -> float:
+    """Tokens per second of one replica: over a whole run of trtllm-bench, else while its batch never runs dry."""
+    replica, isl, osl = prepared.replica, row.mean_isl, row.mean_osl
+    if prepared.limits is None:
+        return saturated_tokens_per_s(replica, slots, isl, osl)
+    tokens = prepared.limits.max_num_batched_tokens * replica.groups
+    run = schedule(request_count(isl, osl), slots, tokens, isl, osl)
+    captured = captured_batches(prepared.limits.max_num_seqs, row.version)
+    return offline_tokens_per_s(replica, run, isl, osl, captured)
 
 
 def prepare(row: ServingRow, configs: Path | None, measured_on: str | None) -> Prepared:
@@ -159,7 +183,10 @@ def prepare(row: ServingRow, configs: Path | None, measured_on: str | None) -> P
     if row.backend not in BACKENDS:
         raise InputError(f"backend {row.backend!r} is not known; accepted: {', '.join(BACKENDS)}")
     names_and_form = (row.model, row.precision, row.backend, row.version, gpu_name(row.gpu))
-    return _prepared(Run(*names_and_form, row.tp, row.pp, row.dp, row.moe_ep, row.isl + row.osl), configs, measured_on)
+    run = Run(*names_and_form, row.tp, row.pp, row.dp, row.moe_ep, row.isl + row.osl)
+    if row.saturated and row.backend == "trtllm":
+        run = replace(run, limits=_bench(run, row, configs))
+    return _prepared(run, configs, measured_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +203,25 @@ class Run:
     dp: int
     moe_ep: int
     context: int
+    limits: Limits | None = None
+    """What a benchmark set, where it did."""
+
+
+def _bench(run: Run, row: ServingRow, configs: Path | None) -> Limits:
+    """The limits that trtllm-bench sets, by what fits beside the weights alone."""
+    found = _deployment(run, configs, {**BENCH_MEMORY, "memory.workspace_gib": 0})
+    held = governing_rank(found).pool.requests(row.mean_isl + row.mean_osl)
+    return bench_limits(held, row.mean_isl, row.mean_osl, row.pp)
 
 
 @lru_cache(maxsize=4096)
 def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepared:
     if run.gpu not in names("accelerator"):
         raise InputError(f"accelerator {run.gpu!r} is not shipped{nearest(run.gpu, names('accelerator'))}")
-    deployment = _deployment(run, configs)
+    limits: dict[str, object] = {}
+    if run.limits:
+        limits = {f"engine_options.{name}": value for name, value in asdict(run.limits).items()} | BENCH_MEMORY
+    deployment = _deployment(run, configs, limits)
     engine = deployment.scenario.engine
     moe = any(isinstance(layer.ffn, Moe) for layer in deployment.stack.layers)
     if moe and run.tp * run.dp % run.moe_ep:
@@ -194,6 +233,7 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
         deployment.rules,
         arithmetic=arithmetic_of(deployment.scenario.accelerator),
         fuses=run.backend == "trtllm",
+        quantises=quantises(run.backend, run.version),
         split=ExpertSplit(run.tp * run.dp // run.moe_ep, run.moe_ep) if moe and run.moe_ep > 1 else None,
     )
     replica = Replica(
@@ -205,7 +245,7 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
         pipeline_share=pipeline_share(deployment.stack, run.pp),
     )
     pool = governing_rank(deployment).pool
-    return Prepared(replica, pool, deployment.max_num_seqs, run.backend == "trtllm", run.dp, moe)
+    return Prepared(replica, pool, deployment.max_num_seqs, run.backend == "trtllm", run.dp, moe, run.limits)
 
 
 def overlaps(backend: str, version: str) -> bool:
@@ -214,8 +254,20 @@ def overlaps(backend: str, version: str) -> bool:
     source: vllm-project/vllm pull request 27614; nvidia.github.io/TensorRT-LLM/features/overlap-scheduler.html;
         lmsys.org/blog/2024-12-04-sglang-v0-4
     """
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    numbers = version_numbers(version)
     return backend in OVERLAPS or not numbers or numbers >= OVERLAPS_FROM
+
+
+def quantises(backend: str, version: str) -> bool:
+    """Whether kernels of their own quantise the inputs of narrow matrices: TensorRT-LLM's before 1.0.
+
+    From 1.0 the all-reduce with its norm, and the activation, write narrow numbers; attention did before. Norms that
+    follow no all-reduce (TP 1) are taken to do so too.
+
+    source: NVIDIA/TensorRT-LLM pull request 6205; 0.20's _torch/modules/linear.py (static_quantize_e4m3_per_tensor),
+        gated_mlp.py and models/modeling_llama.py (POST_MLP_FUSION is off)
+    """
+    return backend == "trtllm" and () < version_numbers(version) < QUANTISES_BEFORE
 
 
 def arithmetic_of(gpu: Accelerator) -> Arithmetic:
@@ -229,7 +281,7 @@ def _times(gpu: str, kind: str, measured_on: str | None) -> KernelTimes:
     return KernelTimes(accelerator, calibrations_for(accelerator, kind, measured_on), small_kernels())
 
 
-def _deployment(run: Run, configs: Path | None) -> Deployment:
+def _deployment(run: Run, configs: Path | None, settings: Mapping[str, object]) -> Deployment:
     found = row_model(run.model, run.precision, run.backend, configs)
     spread = run.moe_ep > 1 and has_experts(found)
     engine = ENGINES.get(run.backend) or nearest_engine(f"vllm-{run.version}" if run.version else None)
@@ -242,6 +294,7 @@ def _deployment(run: Run, configs: Path | None) -> Deployment:
         "parallelism.pp": run.pp,
         "parallelism.dp": run.dp,
         "parallelism.ep": run.tp * run.dp if spread else 1,
+        **settings,
     }
     fields: dict[str, object] = {"name": found.name, "config": found.config, "source": found.source}
     if found.hf_quant_config:

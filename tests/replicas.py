@@ -19,12 +19,23 @@ def times(gpu: str = "h100-sxm", kind: str = "vllm") -> KernelTimes:
 
 @cache
 def work(
-    model: str, tp: int = 1, pp: int = 1, dp: int = 1, ep: int = 1, gpu: str = "h100-sxm", kv: str = "auto"
+    model: str,
+    tp: int = 1,
+    pp: int = 1,
+    dp: int = 1,
+    ep: int = 1,
+    gpu: str = "h100-sxm",
+    kv: str = "auto",
+    *,
+    weights: str | None = None,
+    quantises: bool = False,
 ) -> RankWork:
     overrides = {f"parallelism.{name}": degree for name, degree in (("tp", tp), ("pp", pp), ("dp", dp), ("ep", ep))}
-    found = deploy(scenario(model, gpu, {**overrides, "kv_cache.dtype": kv}))
+    options = {"kv_cache.dtype": kv, **({"engine_options.quantization": weights} if weights else {})}
+    found = deploy(scenario(model, gpu, {**overrides, **options}))
     arithmetic = arithmetic_of(found.scenario.accelerator)
-    return rank_work(found.stack, found.ranks, found.quantisation, found.rules, arithmetic=arithmetic)
+    forms = found.quantisation, found.rules
+    return rank_work(found.stack, found.ranks, *forms, arithmetic=arithmetic, quantises=quantises)
 
 
 def replica(model: str = "llama-3.1-8b", *, mixes: bool = True, chunk: int | None = 8192, **degrees: int) -> Replica:

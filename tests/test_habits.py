@@ -17,13 +17,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     "units", "errors", "printable", "origin", "report", "queueing", "output", "documents", "input_types",
     "engine_inputs", "workload_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices",
-    "catalog", "vendor_config", "tensors", "mixers", "blocks",
-    "architectures", "module_names", "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups",
-    "pool", "memory", "deployment", "rank", "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving",
-    "latency", "replica", "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency",
-    "derive", "remarks", "proposals", "plan", "engine_logs", "validate",
-    "validate_logs", "serving_rows", "row_models", "validate_serving", "listing", "render", "schema", "saved",
-    "compare", "console", "cli_validate", "cli_calibrate", "cli", "__main__",
+    "catalog", "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation",
+    "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank",
+    "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "fleet",
+    "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "derive", "remarks", "proposals",
+    "plan", "engine_logs", "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark",
+    "validate_serving", "listing", "render", "schema", "saved", "compare", "console", "cli_validate", "cli_calibrate",
+    "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -51,6 +51,7 @@ FORMULA_FILES = (
     "queueing",
     "latency",
     "accuracy",
+    "offline_benchmark",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = ("torch", "pynvml", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")

@@ -73,6 +73,27 @@ def test_matrices_are_merged_as_engines_load_them() -> None:
     assert Matrix(128 * 192, 1536, "fp8_block") in latent
 
 
+def test_kernels_of_their_own_quantise_what_norms_and_activations_write() -> None:
+    """Llama's query, gate and down matrices, not the output projection; 3 launches and passes over 2 x 4096 + 14336."""
+    apart, fused = (work("llama-3.1-8b", weights="fp8", quantises=quantises) for quantises in (True, False))
+    assert {(m.n, m.k): m.quantises for m in apart.layers[0].matrices} == {
+        (6144, 4096): True,
+        (4096, 4096): False,
+        (28672, 4096): True,
+        (4096, 14336): True,
+    }
+    assert not any(m.quantises for m in (*work("llama-3.1-8b", quantises=True).layers[0].matrices, apart.head))
+    assert apart.kernels == fused.kernels + 3 * 32
+    engine = times(kind="tensorrt-llm")
+    entry = engine.calibrations[0].find("gemm", "fp8")
+    assert entry is not None
+    assert isinstance(entry.constants, KernelConstants)
+    step = Step(64, 1024)
+    added = step_terms(apart, engine, step).seconds - step_terms(fused, engine, step).seconds
+    moved = entry.constants.activation_passes * 2 * 64 * (2 * 4096 + 14336) / (float(engine.gpu.hbm_gb_per_s) * 1e9)
+    assert added == pytest.approx(32 * (3 * 2e-6 + moved))
+
+
 def test_terms_sum_to_the_kernels_time_and_to_the_step() -> None:
     constants = KernelConstants(
         floor_us=3,

@@ -12,7 +12,7 @@ from planner.cli import app
 from planner.errors import InputError
 from planner.row_models import form_in_name, gpu_name, plain_name, row_model
 from planner.serving_rows import read_latency, read_throughput
-from planner.validate_serving import ServingScore, Slice, overlaps, score_serving
+from planner.validate_serving import ServingScore, Slice, overlaps, quantises, score_serving
 from tests.scenarios import ORACLES
 
 LATENCY, THROUGHPUT = ORACLES / "serving_latency.csv", ORACLES / "trtllm_throughput.csv"
@@ -60,8 +60,13 @@ def test_saturated_throughput_within_bounds() -> None:
     score = score_serving(read_throughput(THROUGHPUT.read_text("utf-8"), "rows"), None)
     found = find(score, "tokens_per_s", "")
     assert found.refused == 0
-    assert found.median_percent <= 12
-    assert found.p90_percent <= 28
+    assert found.median_percent <= 7
+    assert found.p90_percent <= 16
+
+
+def test_engines_whose_norms_do_not_quantise() -> None:
+    assert quantises("trtllm", "0.20")
+    assert not any(quantises(*run) for run in (("trtllm", "1.0.0rc3"), ("trtllm", ""), ("vllm", "0.14.0")))
 
 
 def test_constants_of_h100_extrapolate_to_h200() -> None:
