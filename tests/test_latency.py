@@ -1,0 +1,172 @@
+"""How fast a replica serves a workload: laws over load and lengths, and parts against hand-made sums."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from planner.errors import InputError
+from planner.latency import Mix, Speed, itl_quantile, longest_prompt, mix_of
+from planner.queueing import Wait
+from planner.serving import first_token, prefill_terms, saturated_tokens_per_s, step_of, tpot
+from tests.replicas import replica
+from tests.scenarios import scenario
+
+CHAT = {
+    "name": "chat",
+    "context_tokens": 16384,
+    "input_tokens": {"mean": 1155, "p50": 1020, "p90": 2735, "p95": 4083, "p99": 4142, "max": 14050},
+    "output_tokens": {"mean": 211, "max": 1000},
+    "concurrency": 64,
+    "source": "test",
+}
+PLAIN = {**CHAT, "input_tokens": {"mean": 1024}, "output_tokens": {"mean": 256}, "context_tokens": 4096}
+
+
+def mix(workload: dict[str, Any] | None = None, **overrides: Any) -> Mix:
+    return mix_of(scenario("llama-3.1-8b", overrides={"workload": workload or CHAT, **overrides}))
+
+
+def speed(workload: dict[str, Any] | None = None, slots: int = 256, *, mixes: bool = True) -> Speed:
+    return Speed(replica(mixes=mixes), mix(workload), slots)
+
+
+def test_bands_are_the_workloads_percentiles_and_cover_all_requests() -> None:
+    found = mix().bands
+    assert [(band.label, band.tokens) for band in found] == [
+        ("p50", 1020), ("p90", 2735), ("p95", 4083), ("p99", 4142), ("longest", 14050),
+    ]  # fmt: skip
+    assert sum(band.share for band in found) == pytest.approx(1)
+    assert mix().p95_band.label == "p95"
+
+
+def test_without_percentiles_every_prompt_is_the_longest() -> None:
+    found = mix(PLAIN)
+    assert [(band.label, band.share, band.tokens) for band in found.bands] == [("longest", 1.0, 4096 - 256)]
+    assert (found.input_tokens, found.output_tokens, found.variation) == (1024, 256, 0)
+
+
+def test_another_context_moves_the_longest_prompt_alone() -> None:
+    """32K: 31,744 in and 1,024 out."""
+    workload = {**CHAT, "input_tokens": {"mean": 10240, "max": 15360}, "output_tokens": {"mean": 512, "max": 1024}}
+    at = {
+        tokens: scenario("llama-3.1-8b", overrides={"workload": workload, "context_tokens": tokens})
+        for tokens in (16384, 32768)
+    }
+    assert [longest_prompt(found) for found in at.values()] == [15360, 31744]
+    assert mix(context_tokens=32768).bands[:-1] == mix().bands[:-1]
+
+
+def test_a_shared_prefix_is_found_by_its_share_of_the_prompts_that_are_longer() -> None:
+    found = mix({**CHAT, "prefix": {"shared_tokens": 2000, "request_share": "0.8"}})
+    assert [(band.cached, band.hit_share) for band in found.bands] == [(0, 0.0), *[(2000, 0.8)] * 4]
+    assert found.cached_tokens == int(0.5 * 0.8 * 2000)
+    off = mix(
+        {**CHAT, "prefix": {"shared_tokens": 2000, "request_share": "0.8"}}, **{"engine_options.prefix_caching": False}
+    )
+    assert off.cached_tokens == 0
+
+
+def test_lengths_that_nobody_gave_are_refused() -> None:
+    with pytest.raises(InputError, match="gives no input_tokens and output_tokens"):
+        mix({**CHAT, "input_tokens": None})
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_more_active_requests_are_slower_each_and_more_together(mixes: bool) -> None:
+    found = [speed(mixes=mixes).active(n) for n in (1, 8, 32, 128)]
+    for figure in ("ttft_p95_s", "ttft_mean_s", "itl_p95_s", "request_s"):
+        values = [getattr(at, figure) for at in found]
+        assert values == sorted(values)
+    rates = [at.arrivals_per_s for at in found]
+    assert rates == sorted(rates)
+
+
+def test_a_request_alone_waits_for_no_prompt() -> None:
+    at = speed().active(1)
+    assert at.first.behind.mean_s == 0
+    assert at.slot_wait == Wait(0, 0)
+    step = step_of(replica(), 1, 1155 + 211 / 2).seconds
+    assert at.itl_p95_s == at.tpot.decode.seconds == step
+    slowest_but_one_in_twenty = prefill_terms(replica(), 4083).seconds
+    assert at.ttft_p95_s == pytest.approx(step / 2 + slowest_but_one_in_twenty + step, rel=1e-6)
+
+
+def test_requests_over_the_slots_queue_and_saturate() -> None:
+    within, over = speed(slots=32).active(32), speed(slots=32).active(64)
+    assert not within.saturated
+    assert over.saturated
+    assert over.ttft_mean_s == pytest.approx(within.ttft_mean_s + within.request_s, rel=0.01)
+
+
+def test_arrivals_settle_where_as_many_leave() -> None:
+    at = speed().arriving(8.0, 1.0)
+    assert not at.saturated
+    assert at.concurrency == pytest.approx(8.0 * at.request_s, rel=1e-6)
+    assert at.batch - 1 < at.concurrency <= at.batch + 1e-9
+    assert speed().arriving(12.0, 1.0).concurrency > at.concurrency
+
+
+def test_too_many_arrivals_saturate() -> None:
+    at = speed(slots=64).arriving(1000.0, 1.0)
+    assert at.saturated
+    assert at.concurrency == 64
+
+
+def test_arrivals_at_the_saturated_rate_do_saturate_and_a_little_less_does_not() -> None:
+    found = speed(PLAIN, slots=128)
+    most = found.saturated_tokens_per_s / 256
+    assert found.arriving(1.2 * most, 1.0).saturated
+    assert not found.arriving(0.7 * most, 1.0).saturated
+
+
+def test_bursts_lengthen_waits() -> None:
+    even, bursts = (speed(slots=48).arriving(14.0, z) for z in (1.0, 4.0))
+    assert bursts.ttft_p95_s > even.ttft_p95_s
+    assert bursts.slot_wait.mean_s > even.slot_wait.mean_s
+
+
+def test_the_share_in_time_is_the_percentile_read_backwards() -> None:
+    found = speed()
+    at = found.active(32)
+    assert found.within(at, at.ttft_p95_s) == pytest.approx(0.95, abs=1e-4) or found.within(at, at.ttft_p95_s) > 0.95
+    assert found.within(at, at.ttft_p95_s * 0.98) < 0.95
+    assert found.within(at, 0.0) == 0
+    assert found.within(at, 100.0) == pytest.approx(1)
+
+
+def test_a_cached_prefix_shortens_first_tokens() -> None:
+    prefix = {"shared_tokens": 900, "request_share": "1"}
+    without, having = speed().active(16), speed({**CHAT, "prefix": prefix}).active(16)
+    assert having.ttft_mean_s < without.ttft_mean_s
+    assert having.tpot.seconds < without.tpot.seconds
+
+
+def test_rare_prompts_leave_the_gap_of_a_decode_and_frequent_ones_a_prompts() -> None:
+    workload = {**PLAIN, "output_tokens": {"mean": 1000}, "context_tokens": 8192}
+    step = step_of(replica(), 40, 1024 + 500).seconds
+    assert itl_quantile(replica(), mix(workload), 40, step) == step  # 39 prompts in 1,000 steps
+    found = itl_quantile(replica(), mix(workload), 60, step)  # 59
+    assert found > 2 * step
+    assert found < step + prefill_terms(replica(), 8192 - 1000).seconds
+    waits = replica(mixes=False)
+    assert itl_quantile(waits, mix(workload), 60, step) == pytest.approx(
+        step_of(waits, 60, 1024 + 500).seconds + prefill_terms(waits, 8192 - 1000).seconds
+    )
+
+
+def test_first_tokens_wait_for_no_more_prompts_than_there_are() -> None:
+    found = first_token(replica(), 2, 8192, 2)
+    assert found.behind.mean_s <= found.prefill_s / 2 + 1e-9
+    given = first_token(replica(), 8, 1024, 256, each=tpot(replica(), 8, 1024, 256))
+    assert given == first_token(replica(), 8, 1024, 256)
+
+
+def test_a_prefix_raises_what_a_saturated_replica_does() -> None:
+    plain, cached = (saturated_tokens_per_s(replica(), 64, 4096, 256, prior) for prior in (0, 3072))
+    assert cached > 1.2 * plain
+
+
+def test_decimal_shares_are_kept() -> None:
+    prefix = {"shared_tokens": 900, "request_share": Decimal("0.125")}
+    assert {band.hit_share for band in mix({**CHAT, "prefix": prefix}).bands} == {0.125}

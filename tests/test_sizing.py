@@ -1,0 +1,266 @@
+"""Fleets sized by memory, throughput and latency: the largest need, each with its reason, or why none is enough."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from planner.errors import InputError
+from planner.fleet import fleet_availability, spare_replicas
+from planner.inputs import Spares
+from planner.report import Report
+from tests.scenarios import report, vendor_model
+
+WORKLOAD = {
+    "name": "test",
+    "context_tokens": 16384,
+    "input_tokens": {"mean": 1155, "p50": 1020, "p90": 2735, "p95": 4083, "p99": 4142, "max": 14050},
+    "output_tokens": {"mean": 211, "max": 1000},
+    "concurrency": 64,
+    "source": "test",
+}
+
+
+def planned(
+    model: str = "llama-3.1-8b", gpu: str = "h100-sxm", overrides: dict[str, Any] | None = None, **workload: Any
+) -> Report:
+    asked = {name: value for name, value in {**WORKLOAD, **workload}.items() if value is not None}
+    return report(model, gpu, {"workload": asked, **(overrides or {})})
+
+
+def needs(found: Report) -> dict[str, int | None]:
+    return {need.limit: need.replicas for need in found.needs}
+
+
+def test_without_objectives_memory_sizes_the_fleet_and_says_so() -> None:
+    found = planned()
+    assert needs(found) == {"kv_memory": 3}
+    assert found.fleet is not None
+    assert found.fleet.active_replicas == 3
+    assert found.meets_objectives
+    assert "No latency is asked for" in found.warnings[0]
+
+
+def test_the_months_requests_are_the_least_that_must_be_done() -> None:
+    found = planned(requests_per_month=300_000_000)
+    assert found.latency is not None
+    rate = 300_000_000 / (730 * 3600)
+    each = found.latency.saturated_tokens_per_s.best / 211
+    assert needs(found)["throughput"] == -(-rate // each)
+    assert found.binding_limit == "throughput"
+    assert found.binding_reason.startswith("300,000,000 requests a month are 114 a second on average")
+
+
+def test_the_largest_need_is_the_fleet_and_binds() -> None:
+    found = planned(objectives={"ttft_p95_s": "0.11"})
+    assert found.fleet is not None
+    assert found.latency is not None
+    assert found.fleet.active_replicas == needs(found)["ttft_p95"] > needs(found)["kv_memory"]  # type: ignore[operator]
+    assert found.binding_limit == "ttft_p95"
+    assert found.latency.ttft_p95_s.best <= 0.11
+    fewer = planned(objectives={"ttft_p95_s": "0.11"}, concurrency=64 * 2)
+    assert fewer.fleet is not None
+    assert fewer.fleet.active_replicas > found.fleet.active_replicas
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 30}])
+def test_a_stricter_objective_never_takes_fewer_replicas(load: dict[str, Any]) -> None:
+    for name, limits in (("ttft_p95_s", ("2", "0.2", "0.13", "0.11")), ("itl_p95_s", ("0.05", "0.02", "0.0085"))):
+        fleets = [planned(**load, objectives={name: limit}).fleet for limit in limits]
+        counts = [fleet.active_replicas for fleet in fleets if fleet]
+        assert counts == sorted(counts)
+        assert len(counts) == len(limits)
+
+
+def test_more_arrivals_never_take_fewer_replicas() -> None:
+    counts = []
+    for rate in (0.01, 1, 5, 20, 60, 200, 1000):
+        found = planned(concurrency=None, arrivals_per_s=rate, objectives={"ttft_p95_s": 1, "itl_p95_s": "0.05"})
+        assert found.fleet is not None
+        counts.append(found.fleet.active_replicas)
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts[-1] > 20
+
+
+def test_arrivals_say_how_many_are_active_and_the_fleet_holds_them() -> None:
+    found = planned(concurrency=None, arrivals_per_s=40)
+    assert found.latency is not None
+    assert found.fleet is not None
+    assert found.scenario.concurrency == found.latency.concurrency_p99 <= found.fleet.slots  # type: ignore[operator]
+    assert found.latency.concurrency_mean == pytest.approx(40 * found.latency.request_s.best, rel=1e-4)
+    assert 0 < found.latency.utilisation < 1
+    assert set(needs(found)) == {"kv_memory", "throughput"}
+    given = planned(concurrency=500, arrivals_per_s=40)
+    assert given.scenario.concurrency == 500
+
+
+def test_bursts_need_more_memory() -> None:
+    even, bursts = (planned(concurrency=None, arrivals_per_s=40, burstiness=z) for z in (1, 9))
+    assert needs(bursts)["kv_memory"] > needs(even)["kv_memory"]  # type: ignore[operator]
+
+
+def test_what_no_fleet_meets_is_an_answer_with_its_number() -> None:
+    """The README's question: a long prompt cannot start within two seconds on one small GPU."""
+    workload: dict[str, Any] = {
+        "input_tokens": {"mean": 10240, "max": 31744},
+        "output_tokens": {"mean": 512, "max": 1024},
+    }
+    found = planned(gpu="l40s", **workload, context_tokens=32768, concurrency=8, objectives={"ttft_p95_s": 2})
+    assert (found.fits, found.meets_objectives, found.fleet, found.cost) == (True, False, None, None)
+    assert found.binding_limit == "ttft_p95"
+    assert found.binding_reason.startswith("31,744-token prompts cannot meet 2 s: ")
+    assert found.binding_reason.endswith(" s of prefill alone")
+    assert found.latency is not None
+    assert found.latency.longest_prefill_s > 2
+    assert any("can be met with --tp" in warning or "meets every objective" in warning for warning in found.warnings)
+
+
+def test_a_gap_below_a_decode_step_is_refused_with_the_step() -> None:
+    found = planned(objectives={"itl_p95_s": "0.001"})
+    assert found.fleet is None
+    assert "even alone in a replica; 1 ms is asked for" in found.binding_reason
+
+
+def test_a_share_that_requests_do_not_reach_by_themselves_is_no_fleets_fault() -> None:
+    found = planned(success_share="0.9", objectives={"success_share": "0.95"})
+    assert found.fleet is None
+    assert found.binding_reason == "90% of the requests end well whatever the fleet, and 95% are asked for"
+
+
+def test_the_share_in_time_can_ask_for_more_than_its_p95() -> None:
+    p95 = planned(objectives={"ttft_p95_s": "0.2"})
+    share = planned(objectives={"ttft_p95_s": "0.2", "success_share": "0.985"})
+    assert needs(share)["success_share"] is None or needs(share)["success_share"] > needs(p95)["ttft_p95"]  # type: ignore[operator]
+    assert p95.latency is not None
+    assert p95.latency.ttft_attained_share is not None
+    assert p95.latency.ttft_attained_share >= 0.95
+
+
+def test_a_limit_within_the_range_only_is_warned_of() -> None:
+    found = planned(objectives={"ttft_p95_s": "0.2"})
+    assert any("by the best estimate only" in warning for warning in found.warnings)
+
+
+def test_longer_prompts_are_slower_and_bands_ascend() -> None:
+    latency = planned().latency
+    assert latency is not None
+    prefills = [band.prefill_s for band in latency.bands]
+    assert prefills == sorted(prefills)
+    assert latency.longest_prefill_s == prefills[-1]
+    for found in (latency.tpot_s, latency.ttft_p95_s, latency.request_s, latency.saturated_tokens_per_s):
+        assert found.low < found.best < found.high
+    parts = latency.step
+    whole = (
+        parts.weights_s + parts.kv_s + parts.compute_s + parts.activations_s + parts.communication_s + parts.launch_s
+    )
+    assert whole == pytest.approx(parts.seconds, rel=1e-4)
+
+
+def test_more_ranks_start_sooner() -> None:
+    one, four = (planned("qwen3-32b", overrides={"parallelism.tp": tp}).latency for tp in (1, 4))
+    assert one is not None
+    assert four is not None
+    assert four.longest_prefill_s < one.longest_prefill_s / 2
+    assert four.step.communication_s > 0 == one.step.communication_s
+
+
+@pytest.mark.parametrize(
+    ("overrides", "workload", "reason"),
+    [
+        ({"memory.weights_gib": 15}, {}, "the weights are given in memory.weights_gib"),
+        ({}, {"input_tokens": None}, "gives no input_tokens and output_tokens"),
+        ({"engine_options.dtype": "float32"}, {}, "no calibration holds float32 kernels"),
+    ],
+)
+def test_what_is_not_predicted_is_said_and_objectives_then_refused(
+    overrides: dict[str, Any], workload: dict[str, Any], reason: str
+) -> None:
+    found = planned(overrides=overrides, **workload)
+    assert found.latency is None
+    assert any(reason in warning for warning in found.warnings)
+    assert found.warnings[0].startswith("This is a memory ceiling")
+    for asked in ({"objectives": {"ttft_p95_s": 2}}, {"arrivals_per_s": 3}):
+        with pytest.raises(InputError, match="speed cannot be predicted"):
+            planned(overrides=overrides, **workload, **asked)
+
+
+def test_a_gpu_that_nobody_measured_is_priced_by_one_of_its_architecture_or_not_at_all() -> None:
+    alike = planned(gpu="h100-nvl").latency
+    assert alike is not None
+    assert alike.calibration == "h100-sxm-vllm on h100-nvl's datasheet peaks"
+    assert any("nobody measured a h100-nvl" in warning for warning in planned(gpu="h100-nvl").warnings)
+    assert planned(gpu="tpu-v6e").latency is None
+    assert any("no calibration of tpu-v6e" in warning for warning in planned(gpu="tpu-v6e").warnings)
+    borrowed = planned(gpu="tpu-v6e", overrides={"calibration": "h100-sxm-vllm"}).latency
+    assert borrowed is not None
+
+
+def test_an_encoder_decoder_is_not_timed() -> None:
+    whisper = vendor_model("openai/whisper-large-v3")
+    found = report(
+        whisper,
+        overrides={
+            "workload": {**WORKLOAD, "context_tokens": 448, "input_tokens": {"mean": 4}, "output_tokens": {"mean": 200}}
+        },
+    )
+    assert found.latency is None
+
+
+def test_a_worse_calibration_widens_the_range() -> None:
+    h100, a100 = (planned("qwen3-30b-a3b", gpu).latency for gpu in ("h100-sxm", "a100-sxm-80gb"))
+    assert h100 is not None
+    assert a100 is not None
+    assert a100.tpot_s.high / a100.tpot_s.best > h100.tpot_s.high / h100.tpot_s.best
+
+
+@pytest.mark.parametrize(
+    ("target", "spares"), [("0.999", {4: 1, 8: 2, 32: 3, 128: 6}), ("0.9999", {4: 2, 8: 3, 32: 4, 128: 7})]
+)
+def test_spares_of_an_availability_by_k_of_n(target: str, spares: dict[int, int]) -> None:
+    rule = Spares(replica_availability=Decimal("0.99"))
+    for active, spare in spares.items():
+        assert spare_replicas(active, rule, Decimal(target)) == spare
+        assert fleet_availability(active, spare, 0.99) >= float(target) > fleet_availability(active, spare - 1, 0.99)
+
+
+def test_availability_of_two_of_three_by_hand() -> None:
+    assert fleet_availability(2, 1, 0.9) == pytest.approx(0.9**3 + 3 * 0.9**2 * 0.1)
+    assert fleet_availability(10_000, 200, 0.99) == pytest.approx(0.99987, abs=5e-4)
+    assert fleet_availability(3, 1, 0.0) == 0
+
+
+def test_an_availability_buys_its_spares_and_shows_one_fewer() -> None:
+    found = planned(objectives={"availability": "0.999"}, overrides={"spares": {"replica_availability": "0.99"}})
+    assert found.fleet is not None
+    assert (found.fleet.active_replicas, found.fleet.spare_replicas) == (3, 1)
+    assert found.fleet.availability == pytest.approx(fleet_availability(3, 1, 0.99))
+    assert found.fleet.availability_one_spare_fewer == pytest.approx(0.99**3)
+
+
+@pytest.mark.parametrize(
+    ("spares", "objectives", "message"),
+    [
+        ({"fraction": "0.2"}, {"availability": "0.999"}, "needs spares.replica_availability"),
+        ({"replica_availability": "0.99"}, {}, "needs workload.objectives.availability"),
+        ({"replica_availability": "0.99", "fraction": "0.2"}, {"availability": "0.9"}, "give one of"),
+        ({"replica_availability": "0.001"}, {"availability": "0.999999"}, "is too low for objectives.availability"),
+        ({"replica_availability": "1"}, {"availability": "0.9"}, "replica_availability"),
+    ],
+)
+def test_availability_without_its_figures_is_refused(
+    spares: dict[str, Any], objectives: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        planned(overrides={"spares": spares}, objectives=objectives)
+
+
+@pytest.mark.parametrize("rate", ["1e14", "100000000"])
+def test_a_load_that_no_fleet_serves_is_refused(rate: str) -> None:
+    with pytest.raises(InputError, match="do not serve this load"):
+        planned(concurrency=None, arrivals_per_s=rate)
+
+
+def test_some_load_is_needed() -> None:
+    with pytest.raises(InputError, match="concurrency or arrivals_per_s is needed"):
+        planned(concurrency=None)
