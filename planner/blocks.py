@@ -7,7 +7,7 @@ A block lists the weight tensors it owns and, for what mixes positions, what a c
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from planner.mixers import Mixer
 from planner.tensors import Split, Tensor, linear
@@ -161,7 +161,7 @@ class Tower:
     """(how many times, tensor)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stack:
     """A whole model: embedding, layers in order (equal layers are the same object), output head."""
 
@@ -188,20 +188,39 @@ class Stack:
             for tensor in layer.tensors():
                 yield count, tensor
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """All numbers in the checkpoint, as the vendor publishes them (no padding)."""
         return sum(count * tensor.elements for count, tensor in self.tensors())
 
-    @property
+    @cached_property
     def active_parameters(self) -> int:
         """Numbers used for one text token: all but the towers and the experts that the router does not pick."""
         towers = sum(count * tensor.active_elements for tower in self.towers for count, tensor in tower.weights)
         return sum(count * tensor.active_elements for count, tensor in self.tensors()) - towers
 
 
-def distinct(layers: tuple[Layer, ...]) -> Iterator[tuple[int, Layer]]:
+class _Same:
+    """A tuple of layers that equals itself alone: comparing what hundreds of layers hold would take longer."""
+
+    __slots__ = ("layers",)
+
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        self.layers = layers
+
+    def __hash__(self) -> int:
+        return id(self.layers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.layers is self.layers
+
+
+def distinct(layers: tuple[Layer, ...]) -> tuple[tuple[int, Layer], ...]:
     """(how often, layer) of each layer object, in the order of their first appearance."""
-    by_id = {id(layer): layer for layer in layers}
-    for key, count in Counter(map(id, layers)).items():
-        yield count, by_id[key]
+    return _counted(_Same(layers))
+
+
+@lru_cache(maxsize=16)
+def _counted(same: _Same) -> tuple[tuple[int, Layer], ...]:
+    by_id = {id(layer): layer for layer in same.layers}
+    return tuple((count, by_id[key]) for key, count in Counter(map(id, same.layers)).items())
