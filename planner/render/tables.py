@@ -70,6 +70,7 @@ _SHOW: dict[str, Callable[[Any], str]] = {
     "range": show_range,
     "rates": _show_rates,
     "number": lambda amount: f"{amount:.3g}" if amount < 1000 else f"{amount:,.0f}",
+    "nines": lambda amount: f"{amount:.4%}".replace("%", " %"),
     "share": lambda amount: f"{amount:.2%}".replace("%", " %"),
     "text": str,
 }
