@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_seconds
+from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_parts
 from planner.calibrate.peaks import ARITHMETIC
 from planner.calibration import Calibration, CollectiveConstants, FittedKernel, KernelConstants, SmallKernels
 from planner.errors import InputError
@@ -24,6 +24,9 @@ GEMM_KEYS = {
 """Stored form of weights -> whose constants price it, by preference; bytes and peak stay its own."""
 UNFUSED = ("trtllm", "fp8", "nvfp4")
 """TensorRT-LLM's tables time these GEMMs with a quantise of the input that a captured step fuses into the norm."""
+
+Parts = tuple[float, float, float, float, float]
+"""Of a kernel call, as forms.kernel_parts gives them [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,32 +68,66 @@ class Terms:
 
     def times(self, factor: float) -> "Terms":
         """Each term that many times."""
-        return Terms(*(factor * getattr(self, field.name) for field in fields(self)))
+        return Terms(
+            factor * self.weights,
+            factor * self.kv,
+            factor * self.compute,
+            factor * self.activations,
+            factor * self.communication,
+            factor * self.launch,
+        )
+
+
+class Meter:
+    """Adds up where the time of a step goes, kernel by kernel."""
+
+    __slots__ = ("activations", "communication", "compute", "kv", "launch", "weights")
+
+    def __init__(self) -> None:
+        self.weights = self.kv = self.compute = self.activations = self.communication = self.launch = 0.0
+
+    def kernel(self, parts: Parts, norm: float, count: float = 1.0, *, reads_cache: bool = False) -> None:
+        """A kernel's parts (forms.kernel_parts), so many times; the sum is forms.kernel_seconds.
+
+        Of the p-norm of bytes, FLOPs and chain, each takes the share of its p-th power.
+        reads_cache: the kernel's bytes are cache, not weights
+        """
+        start, moved, memory, compute, chain = parts
+        if norm != 1.0:
+            memory, compute, chain = memory**norm, compute**norm, chain**norm
+            whole = memory + compute + chain
+            share = whole ** (1 / norm) / whole if whole else 0.0
+            memory, compute, chain = memory * share, compute * share, chain * share
+        if reads_cache:
+            self.kv += count * memory
+        else:
+            self.weights += count * memory
+        self.compute += count * compute
+        self.activations += count * moved
+        self.launch += count * (start + chain)
+
+    def add(self, terms: Terms, count: float = 1.0) -> None:
+        """Terms, so many times."""
+        self.weights += count * terms.weights
+        self.kv += count * terms.kv
+        self.compute += count * terms.compute
+        self.activations += count * terms.activations
+        self.communication += count * terms.communication
+        self.launch += count * terms.launch
+
+    def terms(self) -> Terms:
+        """What has been added up."""
+        return Terms(self.weights, self.kv, self.compute, self.activations, self.communication, self.launch)
 
 
 def kernel_terms(work: Work, constants: KernelConstants, peaks: Peaks, *, reads_cache: bool = False) -> Terms:
     """The time of one kernel call, by what it is spent on; sums to forms.kernel_seconds.
 
-    Of the p-norm of bytes, FLOPs and chain, each takes the share of its p-th power.
     reads_cache: the kernel's bytes are cache, not weights
     """
-    passes = constants.activation_passes * work.activation_bytes + constants.token_passes * work.token_bytes
-    moved = float(passes) / peaks.bytes_per_s
-    start = constants.floor_us * 1e-6 + constants.item_ns * 1e-9 * float(work.items)
-    rest = float(kernel_seconds(work, constants, peaks)) - start - moved
-    p = constants.norm
-    memory = (float(work.bytes) / (constants.memory_efficiency * peaks.bytes_per_s)) ** p
-    compute = (float(work.flops) / (constants.compute_efficiency * peaks.flops_per_s)) ** p
-    chain = (float(work.steps) * constants.serial_ns_per_step * 1e-9) ** p
-    each = rest / (memory + compute + chain or 1.0)
-    read = each * memory
-    return Terms(
-        weights=0.0 if reads_cache else read,
-        kv=read if reads_cache else 0.0,
-        compute=each * compute,
-        activations=moved,
-        launch=start + each * chain,
-    )
+    meter = Meter()
+    meter.kernel(kernel_parts(work, constants, peaks), constants.norm, reads_cache=reads_cache)
+    return meter.terms()
 
 
 class KernelTimes:
@@ -103,6 +140,7 @@ class KernelTimes:
         self._small = float(small.launch_us) * 1e-6, float(small.memory_efficiency) * self._bandwidth
         self._host = float(small.host_launch_us) * 1e-6
         self._found: dict[tuple[str, str], KernelConstants] = {}
+        self._peaks: dict[str, Peaks] = {}
         self._links: dict[tuple[str, int], tuple[CollectiveConstants, ...]] = {}
 
     def peaks(self, dtype: str) -> Peaks:
@@ -110,6 +148,11 @@ class KernelTimes:
 
         raises: InputError where the datasheet has none
         """
+        if dtype not in self._peaks:
+            self._peaks[dtype] = self._peaks_of(dtype)
+        return self._peaks[dtype]
+
+    def _peaks_of(self, dtype: str) -> Peaks:
         field = ARITHMETIC[dtype]
         peak = getattr(self.gpu, field) or (self.gpu.fp16_dense_tflops if field.startswith("bf16") else None)
         if peak is None:
@@ -150,9 +193,10 @@ class KernelTimes:
             update={"activation_passes": 0.0, "floor_us": min(constants.floor_us, floor or constants.floor_us)}
         )
 
-    def matrix(self, work: Work, form: str) -> Terms:
-        """One weight matrix."""
-        return kernel_terms(work, self.constants("gemm", GEMM_KEYS[form]), self.peaks(form))
+    def matrix(self, work: Work, form: str) -> tuple[Parts, float]:
+        """(parts, p of their norm) of one weight matrix."""
+        constants = self.constants("gemm", GEMM_KEYS[form])
+        return kernel_parts(work, constants, self.peaks(form)), constants.norm
 
     def quantise(self, work: Work, form: str) -> Terms:
         """Quantising a matrix's input by a kernel of its own, which its table's GEMM was timed with.

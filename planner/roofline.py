@@ -14,10 +14,10 @@ from planner.calibrate.forms import (
     prefill_work,
 )
 from planner.calibrate.points import DTYPE_BYTES as KERNEL_BYTES
-from planner.kernel_times import KernelTimes, Terms
+from planner.kernel_times import KernelTimes, Meter, Parts, Terms
 from planner.kv_cache import rank_kv_heads
 from planner.mixers import Attention, CompressedAttention, LatentAttention, Mixer, State
-from planner.rank_work import Experts, LayerWork, RankWork
+from planner.rank_work import Experts, Matrix, RankWork
 from planner.units import DTYPE_BYTES
 
 SPARSE_TOKENS = 2048
@@ -30,6 +30,8 @@ SAMPLING_KERNELS, SAMPLING_BYTES = 3, 12
 """Softmax, sampling and gathering over float32 logits, which each reads once [B per logit]."""
 NORM_BYTES = 8
 """A query's and a key's sum of squares of each token, float32."""
+WIDE_INPUTS = ("bfloat16", "int4_wo", "int8_wo")
+"""Forms whose matrices take 16-bit inputs; others take them as they store their weights."""
 STATE_KERNELS = 2
 """Convolution and recurrence."""
 FLOPS_PER_STATE = 6
@@ -68,53 +70,104 @@ class Step:
         return self.decodes + sum(p.count for p in self.prompts)
 
 
-def step_terms(work: RankWork, times: KernelTimes, step: Step) -> Terms:
-    """Time of one step through all layers, one rank after the other's messages.
+@dataclass(frozen=True, slots=True)
+class MatrixPrice:
+    """A weight matrix at any number of tokens: its parts grow linearly with them."""
 
-        sum over layers of (matrices + attention + experts + small kernels + messages) + output head
+    fixed: Parts
+    per_token: Parts
+    norm: float
+    count: int
+    """Layers that have it."""
 
-    work: what the rank computes [1]
-    times: prices of its kernels [s]
-    step: requests and tokens of one data-parallel rank [1]
-    returns: terms [s]
-    assumes: kernels of a rank do not overlap; pipeline stages follow each other, so the sum is over all of them
-    source: roofline per kernel (Williams et al. 2009, doi:10.1145/1498765.1498785)
+    def at(self, tokens: int) -> Parts:
+        """Parts of one call [s]."""
+        (a, b, c, d, e), (u, v, w, x, y) = self.fixed, self.per_token
+        return a + u * tokens, b + v * tokens, c + w * tokens, d + x * tokens, e + y * tokens
+
+
+class StepPrices:
+    """What one rank's steps cost: what no step changes is priced once."""
+
+    def __init__(self, work: RankWork, times: KernelTimes) -> None:
+        self.work, self.times = work, times
+        self.matrices = tuple(
+            matrix_price(matrix, times, layer.count) for layer in work.layers for matrix in layer.matrices
+        )
+        self.head = matrix_price(work.head, times, 1, ACTIVATION_BYTES)
+        self.fixed, self.per_token = _small_terms(work, times)
+        self.reduces = sum(layer.count * layer.reduces for layer in work.layers)
+        self.norm_reduces = sum(layer.count * layer.norm_reduces for layer in work.layers)
+
+    def terms(self, step: Step) -> Terms:
+        """Time of one step through all layers, one rank after the other's messages.
+
+            sum over layers of (matrices + attention + experts + small kernels + messages) + output head
+
+        step: requests and tokens of one data-parallel rank [1]
+        returns: terms [s]
+        assumes: kernels of a rank do not overlap; pipeline stages follow each other, so the sum is over all of them
+        source: roofline per kernel (Williams et al. 2009, doi:10.1145/1498765.1498785)
+        """
+        work, times, tokens, meter = self.work, self.times, step.tokens, Meter()
+        meter.add(self.fixed)
+        meter.add(self.per_token, tokens)
+        for price in self.matrices:
+            meter.kernel(price.at(tokens), price.norm, price.count)
+        for layer in work.layers:
+            for mixer in layer.mixers:
+                meter.add(mixer_terms(mixer, work, times, step), layer.count)
+            if layer.experts:
+                meter.add(experts_terms(layer.experts, work, times, tokens), layer.count)
+        self._messages(meter, tokens)
+        self._outputs(meter, step.outputs)
+        return times.launched(meter.terms(), work.kernels) if step.prompts else meter.terms()
+
+    def _messages(self, meter: Meter, tokens: int) -> None:
+        """Between ranks: sums after attention and feed-forward, norms' sums, and hidden states to the next stage."""
+        times, ranks, message = self.times, self.work.ranks, ACTIVATION_BYTES * tokens * self.work.hidden
+        if ranks.tp > 1:
+            meter.add(times.collective("all_reduce", message, ranks.tp), self.reduces)
+            if self.norm_reduces:
+                meter.add(times.collective("all_reduce", NORM_BYTES * tokens, ranks.tp), self.norm_reduces)
+        if ranks.pp > 1:
+            meter.add(times.collective("all_gather", message, 2), ranks.pp - 1)
+
+    def _outputs(self, meter: Meter, outputs: int) -> None:
+        """Output head, the gathering of its logits, and sampling."""
+        times, work = self.times, self.work
+        meter.kernel(self.head.at(outputs), self.head.norm)
+        meter.add(times.collective("all_gather", ACTIVATION_BYTES * outputs * work.vocabulary, work.ranks.tp))
+        meter.add(times.small(SAMPLING_KERNELS, SAMPLING_BYTES * outputs * work.vocabulary))
+
+
+def matrix_price(matrix: Matrix, times: KernelTimes, count: int, input_bytes: float | None = None) -> MatrixPrice:
+    """A matrix at any number of tokens.
+
+    count: layers that have it
+    input_bytes: of one input number; None: as its form has them
     """
-    total = _ends(work, times, step)
+    if input_bytes is None:
+        input_bytes = ACTIVATION_BYTES if matrix.form in WIDE_INPUTS else matrix.weight_bytes
+    none, one = (gemm_work(matrix.n, matrix.k, m, matrix.weight_bytes, input_bytes) for m in (0, 1))
+    (fixed, norm), (first, _) = times.matrix(none, matrix.form), times.matrix(one, matrix.form)
+    a, b, c, d, e = (after - before for after, before in zip(first, fixed, strict=True))
+    return MatrixPrice(fixed, (a, b, c, d, e), norm, count)
+
+
+def _small_terms(work: RankWork, times: KernelTimes) -> tuple[Terms, Terms]:
+    """(what a step pays, what each token adds) for small kernels: of layers, and embedding and final norm."""
+    fixed = times.small(2, 0.0)
+    each = times.small(0, ACTIVATION_BYTES * 4 * work.hidden)
     for layer in work.layers:
-        total += layer_terms(layer, work, times, step).times(layer.count)
-    if work.ranks.pp > 1:
-        message = ACTIVATION_BYTES * step.tokens * work.hidden
-        total += times.collective("all_gather", message, 2).times(work.ranks.pp - 1)
-    return times.launched(total, work.kernels) if step.prompts else total
-
-
-def layer_terms(layer: LayerWork, work: RankWork, times: KernelTimes, step: Step) -> Terms:
-    """Time of one layer of a kind."""
-    tokens = step.tokens
-    total = times.small(layer.small_kernels, ACTIVATION_BYTES * layer.small_width * tokens)
-    for matrix in layer.matrices:
-        inputs = ACTIVATION_BYTES if matrix.form in ("bfloat16", "int4_wo", "int8_wo") else matrix.weight_bytes
-        done = gemm_work(matrix.n, matrix.k, tokens, matrix.weight_bytes, inputs)
-        total += times.matrix(done, matrix.form)
-        if matrix.quantises:
-            total += times.quantise(done, matrix.form)
-    for mixer in layer.mixers:
-        total += mixer_terms(mixer, work, times, step)
-    if layer.experts:
-        total += experts_terms(layer.experts, work, times, tokens)
-    message = ACTIVATION_BYTES * tokens * work.hidden
-    total += times.collective("all_reduce", message, work.ranks.tp).times(layer.reduces)
-    return total + times.collective("all_reduce", NORM_BYTES * tokens, work.ranks.tp).times(layer.norm_reduces)
-
-
-def _ends(work: RankWork, times: KernelTimes, step: Step) -> Terms:
-    """Embedding, final norm, output head, the gathering of its logits, and sampling."""
-    outputs, head = step.outputs, work.head
-    logits = times.matrix(gemm_work(head.n, head.k, outputs, head.weight_bytes, ACTIVATION_BYTES), head.form)
-    gather = times.collective("all_gather", ACTIVATION_BYTES * outputs * work.vocabulary, work.ranks.tp)
-    norms = times.small(2, ACTIVATION_BYTES * 4 * work.hidden * step.tokens)
-    return logits + gather + norms + times.small(SAMPLING_KERNELS, SAMPLING_BYTES * outputs * work.vocabulary)
+        fixed += times.small(layer.small_kernels, 0.0).times(layer.count)
+        each += times.small(0, ACTIVATION_BYTES * layer.small_width).times(layer.count)
+        for matrix in layer.matrices:
+            if matrix.quantises:
+                quantise = times.quantise(gemm_work(matrix.n, matrix.k, 1, matrix.weight_bytes, 1.0), matrix.form)
+                fixed += Terms(launch=quantise.launch).times(layer.count)
+                each += Terms(activations=quantise.activations).times(layer.count)
+    return fixed, each
 
 
 def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: int) -> Terms:
@@ -140,9 +193,7 @@ def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: 
 
 def mixer_terms(mixer: Mixer, work: RankWork, times: KernelTimes, step: Step) -> Terms:
     """Attention or state of one layer: the decodes' kernel and the prompts'."""
-    total = Terms()
-    if step.decodes:
-        total += _decode(mixer, work, times, step.decodes, step.kv_tokens)
+    total = _decode(mixer, work, times, step.decodes, step.kv_tokens) if step.decodes else Terms()
     for prompt in step.prompts:
         total += _prefill(mixer, work, times, prompt)
     return total

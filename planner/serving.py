@@ -1,13 +1,13 @@
 """From steps to serving: TPOT, TTFT, throughput and concurrency of one replica under continuous batching."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 from planner.kernel_times import KernelTimes, Terms
 from planner.queueing import Wait, server_wait
 from planner.rank_work import RankWork
-from planner.roofline import Prompt, Step, chunks, step_terms
+from planner.roofline import Prompt, Step, StepPrices, chunks
 
 BURST_SHARE = 0.1
 """Of a published closed-loop benchmark's requests, those sent at the start: it sends ten times the concurrency."""
@@ -27,6 +27,10 @@ class Replica:
     """Steps that are scheduled before the first of them ends: 2 where scheduling overlaps the device's work."""
     pipeline_share: float = 1.0
     """What the fullest pipeline stage takes of a step [1]."""
+    prices: StepPrices = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prices", StepPrices(self.work, self.times))
 
     @property
     def groups(self) -> int:
@@ -52,7 +56,7 @@ class Tpot:
 def step_of(replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = ()) -> Terms:
     """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages."""
     decodes = ceil(batch / replica.groups) if batch else 0
-    return step_terms(replica.work, replica.times, Step(decodes, kv_tokens, prompts))
+    return replica.prices.terms(Step(decodes, kv_tokens, prompts))
 
 
 def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1) -> Terms:

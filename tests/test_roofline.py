@@ -6,10 +6,10 @@ import pytest
 
 from planner.calibrate.forms import Peaks, Work, gemm_work, kernel_seconds
 from planner.calibration import KernelConstants
-from planner.kernel_times import Terms, kernel_terms
+from planner.kernel_times import KernelTimes, Terms, kernel_terms
 from planner.mixers import Attention, LatentAttention, State
-from planner.rank_work import Matrix
-from planner.roofline import Prompt, Step, banded_share, chunks, latent_work, step_terms, visible
+from planner.rank_work import Matrix, RankWork
+from planner.roofline import Prompt, Step, StepPrices, banded_share, chunks, latent_work, visible
 from tests.replicas import times, work
 
 MODELS = (
@@ -25,8 +25,12 @@ MODELS = (
 )
 
 
+def terms_of(ranks: RankWork, engine: KernelTimes, step: Step) -> Terms:
+    return StepPrices(ranks, engine).terms(step)
+
+
 def seconds(model: str, step: Step, **degrees: int) -> float:
-    return step_terms(work(model, **degrees), times(), step).seconds
+    return terms_of(work(model, **degrees), times(), step).seconds
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -57,7 +61,7 @@ def test_tensor_parallelism_divides_matrices_experts_and_attention() -> None:
         return sum(m.n * m.k * layer.count for layer in work("llama-3.1-70b", tp=tp).layers for m in layer.matrices)
 
     assert weights(1) == 8 * weights(8) == 80 * (2 * 8192**2 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
-    one, four = (step_terms(work("llama-3.1-70b", tp=tp), times(), Step(32, 8192)) for tp in (1, 4))
+    one, four = (terms_of(work("llama-3.1-70b", tp=tp), times(), Step(32, 8192)) for tp in (1, 4))
     assert four.weights == pytest.approx(one.weights / 4, rel=0.1)
     assert four.kv == pytest.approx(one.kv / 4, rel=0.1)
     assert one.communication == 0 < four.communication
@@ -89,7 +93,7 @@ def test_kernels_of_their_own_quantise_what_norms_and_activations_write() -> Non
     assert entry is not None
     assert isinstance(entry.constants, KernelConstants)
     step = Step(64, 1024)
-    added = step_terms(apart, engine, step).seconds - step_terms(fused, engine, step).seconds
+    added = terms_of(apart, engine, step).seconds - terms_of(fused, engine, step).seconds
     moved = entry.constants.activation_passes * 2 * 64 * (2 * 4096 + 14336) / (float(engine.gpu.hbm_gb_per_s) * 1e9)
     assert added == pytest.approx(32 * (3 * 2e-6 + moved))
 
@@ -109,7 +113,7 @@ def test_terms_sum_to_the_kernels_time_and_to_the_step() -> None:
     call = Work(bytes=5e8, flops=4e11, steps=4096.0, items=8.0, activation_bytes=1e6, token_bytes=2e6)
     found = kernel_terms(call, constants, peaks)
     assert found.seconds == pytest.approx(float(kernel_seconds(call, constants, peaks)))
-    step = step_terms(work("gpt-oss-120b", tp=2), times(), Step(16, 2048, (Prompt(256),)))
+    step = terms_of(work("gpt-oss-120b", tp=2), times(), Step(16, 2048, (Prompt(256),)))
     assert step.seconds == pytest.approx(sum(getattr(step, field.name) for field in fields(Terms)))
     assert all(getattr(step, field.name) >= 0 for field in fields(Terms))
 
@@ -125,9 +129,9 @@ def test_a_matrix_by_hand() -> None:
 
 def test_what_binds() -> None:
     model = work("llama-3.1-8b")
-    assert step_terms(model, times(), Step(1, 128)).binds == "weights"
-    assert step_terms(model, times(), Step(64, 16384)).binds == "kv"
-    assert step_terms(model, times(), Step(0, 0, (Prompt(8192),))).binds == "compute"
+    assert terms_of(model, times(), Step(1, 128)).binds == "weights"
+    assert terms_of(model, times(), Step(64, 16384)).binds == "kv"
+    assert terms_of(model, times(), Step(0, 0, (Prompt(8192),))).binds == "compute"
 
 
 def test_each_kind_of_attention_reads_what_it_sees() -> None:
@@ -140,7 +144,7 @@ def test_each_kind_of_attention_reads_what_it_sees() -> None:
 
 def test_only_growing_caches_make_long_contexts_slower() -> None:
     def growth(model: str) -> float:
-        kv = [step_terms(work(model), times(), Step(32, length)).kv for length in (8192, 32768)]
+        kv = [terms_of(work(model), times(), Step(32, length)).kv for length in (8192, 32768)]
         return kv[1] / kv[0]
 
     assert growth("llama-3.1-8b") == pytest.approx(4, rel=0.1)
@@ -165,21 +169,21 @@ def test_banded_share_counts_pairs() -> None:
 
 
 def test_an_fp8_cache_halves_its_reads_and_quantised_weights_theirs() -> None:
-    plain, narrow = (step_terms(work("llama-3.1-8b", kv=kv), times(), Step(64, 8192)) for kv in ("auto", "fp8"))
+    plain, narrow = (terms_of(work("llama-3.1-8b", kv=kv), times(), Step(64, 8192)) for kv in ("auto", "fp8"))
     assert 0.45 < narrow.kv / plain.kv < 0.75
-    heavy, light = (step_terms(work(m), times(), Step(1, 128)) for m in ("llama-3.1-70b", "llama-3.1-70b-fp8"))
+    heavy, light = (terms_of(work(m), times(), Step(1, 128)) for m in ("llama-3.1-70b", "llama-3.1-70b-fp8"))
     assert 0.45 < light.weights / heavy.weights < 0.6
 
 
 def test_a_small_batch_touches_few_experts() -> None:
-    few, many = (step_terms(work("qwen3-30b-a3b"), times(), Step(batch, 128)).weights for batch in (1, 256))
+    few, many = (terms_of(work("qwen3-30b-a3b"), times(), Step(batch, 128)).weights for batch in (1, 256))
     assert few < many / 4
 
 
 def test_data_parallel_attention_sends_tokens_to_experts_and_back() -> None:
-    apart = step_terms(work("deepseek-v3", dp=8, ep=8), times(), Step(8, 1024))
+    apart = terms_of(work("deepseek-v3", dp=8, ep=8), times(), Step(8, 1024))
     assert apart.communication > 0
-    assert step_terms(work("deepseek-v3"), times(), Step(8, 1024)).communication == 0
+    assert terms_of(work("deepseek-v3"), times(), Step(8, 1024)).communication == 0
 
 
 def test_chunks_cover_a_prompt() -> None:
@@ -190,5 +194,5 @@ def test_chunks_cover_a_prompt() -> None:
 @pytest.mark.parametrize("gpu", ["l40s", "a100-sxm-80gb", "b200-sxm", "b300-sxm", "gb200", "gb300", "h100-nvl", "a10g"])
 @pytest.mark.parametrize("model", ["llama-3.1-70b-fp8", "gpt-oss-120b", "qwen3-235b-a22b-nvfp4"])
 def test_every_gpu_prices_every_form_of_weights(gpu: str, model: str) -> None:
-    found = step_terms(work(model, tp=8, gpu=gpu), times(gpu), Step(8, 1024, (Prompt(64),)))
+    found = terms_of(work(model, tp=8, gpu=gpu), times(gpu), Step(8, 1024, (Prompt(64),)))
     assert 1e-3 < found.seconds < 1

@@ -62,15 +62,23 @@ def kernel_seconds(work: Work, constants: KernelConstants, peaks: Peaks) -> Any:
     source: a roofline (Williams et al. 2009, doi:10.1145/1498765.1498785) with launch floor, smooth corner and the
         chain of one thread block; fitted to NVIDIA aiconfigurator-core 0.12.0 kernel tables
     """
+    start, moved, memory, compute, chain = kernel_parts(work, constants, peaks)
+    p = constants.norm
+    return start + moved + (memory**p + compute**p + chain**p) ** (1 / p)
+
+
+def kernel_parts(work: Work, constants: KernelConstants, peaks: Peaks) -> tuple[Any, Any, Any, Any, Any]:
+    """(start, extra passes, bytes, FLOPs, chain) of a kernel call, each in seconds; linear in the work but for L2."""
     reach = constants.l2_reach * peaks.l2_bytes
     memory = l2_factor(work.bytes, reach, constants.l2_speedup) * work.bytes
-    memory = memory / (constants.memory_efficiency * peaks.bytes_per_s)
-    compute = work.flops / (constants.compute_efficiency * peaks.flops_per_s)
-    chain = work.steps * (constants.serial_ns_per_step * 1e-9)
-    p = constants.norm
     passes = constants.activation_passes * work.activation_bytes + constants.token_passes * work.token_bytes
-    overhead = constants.floor_us * 1e-6 + constants.item_ns * 1e-9 * work.items + passes / peaks.bytes_per_s
-    return overhead + (memory**p + compute**p + chain**p) ** (1 / p)
+    return (
+        constants.floor_us * 1e-6 + constants.item_ns * 1e-9 * work.items,
+        passes / peaks.bytes_per_s,
+        memory / (constants.memory_efficiency * peaks.bytes_per_s),
+        work.flops / (constants.compute_efficiency * peaks.flops_per_s),
+        work.steps * (constants.serial_ns_per_step * 1e-9),
+    )
 
 
 def l2_factor(bytes_read: Any, reach_bytes: float, speedup: float) -> Any:
