@@ -1,10 +1,9 @@
 """Calibrations: fitted kernel constants of one GPU and engine, with their errors and where the points came from."""
 
 from datetime import date
-from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare
 from planner.printable import Name, Printable
@@ -48,18 +47,6 @@ class CollectiveConstants(Input):
     """Bytes of one rank's buffer per second, for the largest [GB/s]."""
     norm: Annotated[float, Field(ge=0.5, le=16)] = 1.0
     """p of the p-norm that joins both: below 1 where a slower protocol serves the sizes between."""
-    knot_bytes: tuple[CountOrNone, ...] = ()
-    """Messages [B], ascending, at which the form above is corrected; none where it holds."""
-    knot_factors: tuple[Annotated[float, Field(gt=0)], ...] = ()
-    """What the form is multiplied by at each [1]: on a line over the logarithm of the size between two."""
-
-    @model_validator(mode="after")
-    def _ascending(self) -> "CollectiveConstants":
-        if len(self.knot_bytes) != len(self.knot_factors) or len(self.knot_bytes) == 1:
-            raise ValueError("knot_bytes and knot_factors need as many values as each other, none or at least two")
-        if self.knot_bytes[:1] == (0,) or any(low >= high for low, high in pairwise(self.knot_bytes)):
-            raise ValueError("knot_bytes must ascend from above 0")
-        return self
 
 
 class Errors(Input):

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from planner.calibrate import forms, routing
 from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_seconds, l2_factor
@@ -82,22 +81,6 @@ def test_more_bytes_make_no_collective_faster(size: float, up: float, latency: f
     seconds = collective_seconds(size, k)
     assert collective_seconds(size * up, k) >= seconds * (1 - 1e-12)
     assert seconds >= max(latency * 1e-6, size / rate / 1e9) * (1 - 1e-9)
-
-
-def test_a_corrected_collective_by_hand() -> None:
-    """Factors 1, 2 and 1 at 1, 4 and 16 KiB: halfway between, in the logarithm, 1.5; beyond the ends, the end's own."""
-    plain = CollectiveConstants(latency_us=10, gb_per_s=100)
-    k = plain.model_copy(update={"knot_bytes": (1024, 4096, 16384), "knot_factors": (1.0, 2.0, 1.0)})
-    for size, factor in ((256, 1), (1024, 1), (2048, 1.5), (4096, 2), (8192, 1.5), (16384, 1), (2**20, 1)):
-        assert collective_seconds(size, k) == pytest.approx(factor * collective_seconds(size, plain))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "factors"), [((1024,), (1.0,)), ((1, 2), (1.0,)), ((2, 1), (1.0, 1.0)), ((0, 1), (1.0, 1.0))]
-)
-def test_knots_that_cannot_be_are_refused(sizes: tuple[int, ...], factors: tuple[float, ...]) -> None:
-    with pytest.raises(ValidationError, match="knot_bytes"):
-        CollectiveConstants(latency_us=1, gb_per_s=1, knot_bytes=sizes, knot_factors=factors)
 
 
 def test_work_of_known_shapes() -> None:

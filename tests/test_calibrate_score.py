@@ -2,7 +2,6 @@
 
 import json
 from datetime import date
-from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ from typer.testing import CliRunner
 from planner.calibrate import score
 from planner.calibrate.bundle import Provenance, fit_tables, write_calibrations
 from planner.calibrate.fit import held_out
-from planner.calibrate.forms import collective_seconds
 from planner.calibrate.points import GemmPoint
 from planner.calibrate.score import BOUNDS, score_tables
 from planner.calibrate.shipped import calibration_names, calibration_yaml
 from planner.calibrate.tables import read_table
-from planner.calibration import Calibration, CollectiveConstants, KernelConstants
+from planner.calibration import Calibration, KernelConstants
 from planner.calibration_run import CalibrationRun
 from planner.catalog import load_calibration
 from planner.cli import app
@@ -104,15 +102,6 @@ def test_every_shipped_calibration_is_sensible(name: str) -> None:
     keys = {(entry.family, entry.key) for entry in found.kernels}
     assert all(sum(e.fastest for e in found.kernels if (e.family, e.key) == key) <= 1 for key in keys)
     assert all(found.find(*key) is not None for key in keys)
-
-
-@pytest.mark.parametrize("name", calibration_names())
-def test_a_larger_message_is_hardly_ever_faster(name: str) -> None:
-    """Corrections rise at their knots; between two a switch of algorithm may dip by what its points' noise hides."""
-    for entry in load_calibration(name).kernels:
-        if isinstance(entry.constants, CollectiveConstants):
-            times = [collective_seconds(256 * 2 ** (i / 4), entry.constants) for i in range(88)]
-            assert all(late > 0.92 * early for early, late in combinations(times, 2)), (entry.key, entry.kernel)
 
 
 def test_every_gpu_and_engine_of_the_tables_has_one() -> None:

@@ -5,11 +5,8 @@ shape alone, is never seen by the fit and says how well the constants hold.
 """
 
 import hashlib
-import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
 from typing import Any, TypeVar
 
 from planner.calibrate.accuracy import errors
@@ -28,10 +25,6 @@ FEW_POINTS = 40
 """Below this, only floor, efficiencies and norm are free: a short run cannot tell the rest apart."""
 OUTLIER = 0.1
 """Relative error beyond which the loss grows linearly instead of quadratically."""
-KNOTS_FROM_PERCENT = 10.0
-"""A collective whose form misses a tenth of its points by more switches algorithm by size, and is corrected."""
-KNOT_RATIO = 1.9
-"""Least ratio of the sizes of two knots."""
 DIGITS = 4
 """Significant digits of a fitted constant."""
 NOTHING = 1e-3
@@ -106,38 +99,9 @@ def fit(points: Sequence[Point], peaks: Peaks) -> Fitted:
     constants: KernelConstants | CollectiveConstants
     if family == "collective":
         constants = solve(fitted, COLLECTIVE, CollectiveConstants, peaks)
-        if errors(fitted, constants, peaks).p90_percent > KNOTS_FROM_PERCENT:
-            constants = constants.model_copy(update=knots(fitted, constants))
     else:
         constants = solve(fitted, free_constants(family, len(fitted), l2=peaks.l2_bytes > 0), KernelConstants, peaks)
     return Fitted(constants, errors(fitted, constants, peaks), errors(rest, constants, peaks) if rest else None)
-
-
-def knots(points: Sequence[Point], constants: CollectiveConstants) -> dict[str, tuple[float, ...]]:
-    """knot_bytes and knot_factors of a collective's points: measured over predicted time, which grows with the size."""
-    by_size: dict[int, list[float]] = defaultdict(list)
-    for point in points:
-        by_size[int(work_of(point).bytes)].append(point.seconds)
-    sizes: list[int] = []
-    for size in sorted(by_size):
-        if not sizes or size >= KNOT_RATIO * sizes[-1]:
-            sizes.append(size)
-    times = rising([mean(by_size[size]) for size in sizes])
-    ratios = (time / float(collective_seconds(size, constants)) for size, time in zip(sizes, times, strict=True))
-    factors = tuple(float(f"{ratio:.{DIGITS}g}") for ratio in ratios)
-    return {"knot_bytes": tuple(sizes), "knot_factors": factors} if len(sizes) > 1 else {}
-
-
-def rising(values: Iterable[float]) -> list[float]:
-    """The values, of which neighbours that fall share their geometric mean (pool adjacent violators)."""
-    groups: list[tuple[float, int]] = []
-    for value in values:
-        level, count = math.log(value), 1
-        while groups and groups[-1][0] > level:
-            before, more = groups.pop()
-            level, count = (level * count + before * more) / (count + more), count + more
-        groups.append((level, count))
-    return [math.exp(level) for level, count in groups for _ in range(count)]
 
 
 def split(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:

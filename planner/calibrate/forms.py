@@ -4,9 +4,7 @@ Every kernel is first turned into work (bytes, FLOPs, steps of its longest chain
 Plain arithmetic throughout, so that the fit can pass arrays where others pass numbers.
 """
 
-from bisect import bisect
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 from planner.calibrate.points import DTYPE_BYTES, DecodePoint, GemmPoint, MoePoint, Point, PrefillPoint
@@ -102,27 +100,17 @@ def l2_factor(bytes_read: Any, reach_bytes: float, speedup: float) -> Any:
 def collective_seconds(message_bytes: Any, constants: CollectiveConstants) -> Any:
     """Time of one collective.
 
-        x(b) (latency^p + (b / B)^p)^(1/p)
+        (latency^p + (b / B)^p)^(1/p)
 
-    message_bytes: b, one rank's buffer; with knots a number, not an array [B]
-    constants: latency [us], B [GB/s], p [1], knots of x over log b [B], [1]; without any x is 1
+    message_bytes: b, one rank's buffer [B]
+    constants: latency [us], B [GB/s], p [1]
     returns: time [s]
     assumes: one host; topology decides, so constants hold for the host they were measured on
     source: Hockney 1994, doi:10.1016/S0167-8191(06)80021-9 (p = 1); p fitted
     """
     p = constants.norm
     transfer = message_bytes / (constants.gb_per_s * 1e9)
-    seconds = ((constants.latency_us * 1e-6) ** p + transfer**p) ** (1 / p)
-    return seconds * correction(message_bytes, constants) if constants.knot_bytes else seconds
-
-
-def correction(message_bytes: float, constants: CollectiveConstants) -> float:
-    """What the form of a collective is multiplied by: a line between two knots, the outer one's factor beyond them."""
-    sizes, factors = constants.knot_bytes, constants.knot_factors
-    size = min(max(message_bytes, sizes[0]), sizes[-1])
-    after = min(bisect(sizes, size), len(sizes) - 1)
-    share = log(size / sizes[after - 1]) / log(sizes[after] / sizes[after - 1])
-    return factors[after - 1] + (factors[after] - factors[after - 1]) * share
+    return ((constants.latency_us * 1e-6) ** p + transfer**p) ** (1 / p)
 
 
 def decode_work(

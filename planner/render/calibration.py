@@ -199,7 +199,6 @@ def _constants(fit: FittedKernel) -> str:
     constants = fit.constants
     if isinstance(constants, CollectiveConstants):
         parts = [f"latency {constants.latency_us:.3g} us", f"{constants.gb_per_s:.3g} GB/s"]
-        parts += [f"corrected at {len(constants.knot_bytes)} sizes"] if constants.knot_bytes else []
     else:
         parts = [f"floor {constants.floor_us:.3g} us", f"memory {constants.memory_efficiency:.2f}"]
         if fit.family != "bandwidth":
