@@ -1,9 +1,10 @@
 """Calibrations: fitted kernel constants of one GPU and engine, with their errors and where the points came from."""
 
 from datetime import date
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare
 from planner.printable import Name, Printable
@@ -47,6 +48,17 @@ class CollectiveConstants(Input):
     """Bytes of one rank's buffer per second, for the largest [GB/s]."""
     norm: Annotated[float, Field(ge=0.5, le=16)] = 1.0
     """p of the p-norm that joins both: below 1 where a slower protocol serves the sizes between."""
+    measured_bytes: tuple[Annotated[int, Field(gt=0)], ...] = ()
+    """Sizes that were measured, rising: between them times are interpolated. Empty: the form alone [B]."""
+    measured_us: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    """Time of each of these sizes [us]."""
+
+    @model_validator(mode="after")
+    def _one_time_a_size(self) -> "CollectiveConstants":
+        sizes = self.measured_bytes
+        if len(sizes) != len(self.measured_us) or any(a >= b for a, b in pairwise(sizes)):
+            raise ValueError("measured_bytes: rising sizes with one time each in measured_us are needed")
+        return self
 
 
 class Errors(Input):
