@@ -155,5 +155,13 @@ class SmallKernels(Input):
     """Share of the datasheet's memory bandwidth at which their bytes move."""
     host_launch_us: Positive
     """What the host takes to launch one kernel of any kind outside a captured graph [us]."""
+    host_step_us: Positive
+    """Host's work between two steps: scheduling, inputs of the next, outputs of the last [us]."""
+    host_step_request_us: Positive
+    """What each request of the batch adds to it [us]."""
+    server_request_us: Positive
+    """A request's way through the server before it is queued: HTTP, checks, tokenising [us]."""
+    server_token_us: Positive
+    """An output token's way through the server: detokenising, and streaming it [us]."""
     source: Printable
     as_of: date
