@@ -51,13 +51,14 @@ class CollectiveConstants(Input):
     measured_bytes: tuple[Annotated[int, Field(gt=0)], ...] = ()
     """Sizes that were measured, rising: between them times are interpolated. Empty: the form alone [B]."""
     measured_us: tuple[Annotated[float, Field(gt=0)], ...] = ()
-    """Time of each of these sizes [us]."""
+    """Time of each of these sizes, never falling [us]."""
 
     @model_validator(mode="after")
     def _one_time_a_size(self) -> "CollectiveConstants":
-        sizes = self.measured_bytes
-        if len(sizes) != len(self.measured_us) or any(a >= b for a, b in pairwise(sizes)):
-            raise ValueError("measured_bytes: rising sizes with one time each in measured_us are needed")
+        sizes, times = self.measured_bytes, self.measured_us
+        falls = any(a >= b for a, b in pairwise(sizes)) or any(a > b for a, b in pairwise(times))
+        if len(sizes) != len(times) or falls:
+            raise ValueError("measured_bytes: rising sizes, each with a time in measured_us, are needed")
         return self
 
 

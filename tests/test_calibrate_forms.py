@@ -85,15 +85,17 @@ def test_more_bytes_make_no_collective_faster(size: float, up: float, latency: f
 
 
 def test_a_measured_collective_is_interpolated_and_beyond_its_sizes_extrapolated() -> None:
-    k = CollectiveConstants(latency_us=9, gb_per_s=1, measured_bytes=(1000, 2000, 4000), measured_us=(5, 9, 7))
+    k = CollectiveConstants(latency_us=9, gb_per_s=1, measured_bytes=(1000, 2000, 4000), measured_us=(5, 9, 10))
     sizes = (1, 1000, 1500, 2000, 3000, 4000, 5000)
-    assert [collective_seconds(size, k) * 1e6 for size in sizes] == pytest.approx([5, 5, 7, 9, 8, 7, 8])
+    assert [collective_seconds(size, k) * 1e6 for size in sizes] == pytest.approx([5, 5, 7, 9, 9.5, 10, 11])
 
 
-@pytest.mark.parametrize("sizes", [(1000,), (2000, 1000), (1000, 1000)])
-def test_measured_sizes_of_a_collective_rise_and_have_a_time_each(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(ValidationError, match="rising sizes with one time each"):
-        CollectiveConstants(latency_us=9, gb_per_s=1, measured_bytes=sizes, measured_us=(5, 9))
+@pytest.mark.parametrize(
+    ("sizes", "times"), [((1000,), (5, 9)), ((2000, 1000), (5, 9)), ((1000, 1000), (5, 9)), ((1000, 2000), (9, 5))]
+)
+def test_measured_sizes_of_a_collective_and_their_times_rise(sizes: tuple[int, ...], times: tuple[float, ...]) -> None:
+    with pytest.raises(ValidationError, match="rising sizes, each with a time"):
+        CollectiveConstants(latency_us=9, gb_per_s=1, measured_bytes=sizes, measured_us=times)
 
 
 def test_work_of_known_shapes() -> None:

@@ -8,6 +8,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -107,13 +108,17 @@ def fit(points: Sequence[Point], peaks: Peaks) -> Fitted:
 
 
 def with_measured(constants: CollectiveConstants, points: Iterable[Point]) -> CollectiveConstants:
-    """The constants and the fitted points themselves: each size, and the mean of its times."""
+    """The constants and the fitted points themselves: each size, and the mean of its times.
+
+    No size takes longer than a larger one: noise only ever slows a measurement.
+    """
     times: dict[int, list[float]] = defaultdict(list)
     for point in points:
         if isinstance(point, CollectivePoint):
             times[point.bytes].append(point.seconds * 1e6)
-    means = tuple(float(f"{fmean(times[size]):.{DIGITS}g}") for size in sorted(times))
-    return constants.model_copy(update={"measured_bytes": tuple(sorted(times)), "measured_us": means})
+    means = [float(f"{fmean(times[size]):.{DIGITS}g}") for size in sorted(times)]
+    rising = tuple(accumulate(reversed(means), min))[::-1]
+    return constants.model_copy(update={"measured_bytes": tuple(sorted(times)), "measured_us": rising})
 
 
 def split(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
