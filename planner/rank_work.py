@@ -14,8 +14,9 @@ from planner.tensors import EXPERT_SPLITS, Split, Tensor
 
 NARROW = 16
 """Matrices with fewer inputs are convolutions or gates, which the small kernels hold."""
-EXPERT_KERNELS = 5
-"""Of routed experts: sorting tokens, two grouped products, the activation between them, the sum after."""
+EXPERT_LAUNCHES, FUSED_EXPERT_LAUNCHES = 5, 1
+"""Of routed experts: sorting tokens, two grouped products, the activation between them, the sum after; fused: one
+operator that starts them all (TensorRT-LLM's fused_moe)."""
 SHORT_INPUTS = (Split.INPUT, Split.EXPERT_INPUT)
 
 
@@ -66,11 +67,12 @@ class LayerWork:
     """All-reduces of the hidden states."""
     norm_reduces: int = 0
     """All-reduces of a norm's sums, where a norm spans heads that TP divides (MiniMax-M2)."""
+    expert_launches: int = EXPERT_LAUNCHES
 
     def kernels(self, ranks: Ranks) -> int:
         """Kernels that the host launches for one such layer: attention is one."""
         messages = self.reduces + self.norm_reduces if ranks.tp > 1 else 0
-        experts = EXPERT_KERNELS if self.experts else 0
+        experts = self.expert_launches if self.experts else 0
         return len(self.matrices) + len(self.mixers) + self.small_kernels + messages + experts
 
 
@@ -122,7 +124,8 @@ def rank_work(
     """The work of one rank.
 
     arithmetic: what the device multiplies
-    fuses: norms of queries and keys, rotary embedding and the writing of the cache are one kernel (TensorRT-LLM)
+    fuses: norms of queries and keys, rotary embedding and the writing of the cache are one kernel, and the routed
+        experts one operator (TensorRT-LLM)
     split: of the experts; None: as ranks say
     """
     if split is None:
@@ -134,7 +137,8 @@ def rank_work(
         if (id(layer), form) not in made:
             work = _layer(layer, ranks, form, split, arithmetic)
             kernels, width = _small(layer, ranks, stack.embedding.hidden, fuses=fuses)
-            made[id(layer), form] = replace(work, small_kernels=kernels, small_width=width)
+            experts = FUSED_EXPERT_LAUNCHES if fuses else EXPERT_LAUNCHES
+            made[id(layer), form] = replace(work, small_kernels=kernels, small_width=width, expert_launches=experts)
         kinds[made[id(layer), form]] += 1
     layers = tuple(replace(work, count=count) for work, count in kinds.items())
     embedding = stack.embedding
