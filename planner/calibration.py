@@ -1,9 +1,10 @@
 """Calibrations: fitted kernel constants of one GPU and engine, with their errors and where the points came from."""
 
 from datetime import date
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare
 from planner.printable import Name, Printable
@@ -47,6 +48,18 @@ class CollectiveConstants(Input):
     """Bytes of one rank's buffer per second, for the largest [GB/s]."""
     norm: Annotated[float, Field(ge=0.5, le=16)] = 1.0
     """p of the p-norm that joins both: below 1 where a slower protocol serves the sizes between."""
+    measured_bytes: tuple[Annotated[int, Field(gt=0)], ...] = ()
+    """Sizes that were measured, rising: between them times are interpolated. Empty: the form alone [B]."""
+    measured_us: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    """Time of each of these sizes, never falling [us]."""
+
+    @model_validator(mode="after")
+    def _one_time_a_size(self) -> "CollectiveConstants":
+        sizes, times = self.measured_bytes, self.measured_us
+        falls = any(a >= b for a, b in pairwise(sizes)) or any(a > b for a, b in pairwise(times))
+        if len(sizes) != len(times) or falls:
+            raise ValueError("measured_bytes: rising sizes, each with a time in measured_us, are needed")
+        return self
 
 
 class Errors(Input):
@@ -143,5 +156,13 @@ class SmallKernels(Input):
     """Share of the datasheet's memory bandwidth at which their bytes move."""
     host_launch_us: Positive
     """What the host takes to launch one kernel of any kind outside a captured graph [us]."""
+    host_step_us: Positive
+    """Host's work between two steps: scheduling, inputs of the next, outputs of the last [us]."""
+    host_step_request_us: Positive
+    """What each request of the batch adds to it [us]."""
+    server_request_us: Positive
+    """A request's way through the server before it is queued: HTTP, checks, tokenising [us]."""
+    server_token_us: Positive
+    """An output token's way through the server: detokenising, and streaming it [us]."""
     source: Printable
     as_of: date

@@ -139,6 +139,9 @@ class KernelTimes:
         self._bandwidth = float(gpu.hbm_gb_per_s) * GB
         self._small = float(small.launch_us) * 1e-6, float(small.memory_efficiency) * self._bandwidth
         self._host = float(small.host_launch_us) * 1e-6
+        self._between = float(small.host_step_us) * 1e-6, float(small.host_step_request_us) * 1e-6
+        self.server_request_s = float(small.server_request_us) * 1e-6
+        self.server_token_s = float(small.server_token_us) * 1e-6
         self._found: dict[tuple[str, str], KernelConstants] = {}
         self._peaks: dict[str, Peaks] = {}
         self._links: dict[tuple[str, int], tuple[CollectiveConstants, ...]] = {}
@@ -255,6 +258,22 @@ class KernelTimes:
         source: profiles/kernels/small.yaml
         """
         return replace(step, launch=step.launch + max(0.0, kernels * self._host - step.seconds))
+
+    def hosted(self, step: Terms, requests: int, *, overlapped: bool) -> Terms:
+        """A step and the host's work between it and the next.
+
+            overlapped: launch + max(0, h + r B - t); else: launch + h + r B
+
+        step: t, the device's time [s]
+        requests: B, of all groups that one scheduler serves [1]
+        overlapped: the host prepares the next step while the device runs this one [1]
+        returns: terms [s]
+        assumes: h, host_step_us, and r, host_step_request_us, of any engine, model and number of ranks
+        source: profiles/kernels/small.yaml
+        """
+        fixed, each = self._between
+        host = fixed + each * requests
+        return replace(step, launch=step.launch + (max(0.0, host - step.seconds) if overlapped else host))
 
     def collective(self, operation: str, message_bytes: float, ranks: int) -> Terms:
         """A collective by the fastest of the library's and the engine's own kernels; nothing on one rank."""

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from planner.errors import InputError
 from planner.inputs import Scenario
-from planner.queueing import BISECTIONS, NO_WAIT, Wait, both_within, slot_wait
+from planner.queueing import NO_WAIT, PRECISION, Wait, both_within, slot_wait
 from planner.roofline import Prompt
 from planner.serving import (
     FirstToken,
@@ -164,7 +164,7 @@ class Speed:
             (share, self.prefill_s(band.tokens, cached)) for band in self.mix.bands for share, cached in band.cases
         )
 
-    def _prefill_s(self, tokens: int, cached: int = 0) -> float:
+    def _prefill_s(self, tokens: int, cached: int) -> float:
         """A prompt alone on an idle replica [s]."""
         return prefill_terms(self.replica, tokens - cached, cached).seconds
 
@@ -206,7 +206,7 @@ class Speed:
 
     def within(self, found: Performance, seconds: float) -> float:
         """Share of the requests whose first token comes within this time."""
-        base = found.first.underway_s + found.first.step_s
+        base = found.first.unloaded_s
         return sum(
             share * both_within(found.first.behind, found.slot_wait, seconds - base - prefill)
             for share, prefill in self.prefills
@@ -243,11 +243,11 @@ class Speed:
 
         Waits for a slot and behind other prompts are independent (queueing.both_within).
         """
-        base = found.first.underway_s + found.first.step_s
+        base = found.first.unloaded_s
         low = base + min(prefill for _, prefill in self.prefills)
         high = base + max(prefill for _, prefill in self.prefills)
         high += found.first.behind.quantile_s(0.999) + found.slot_wait.quantile_s(0.999)
-        for _ in range(BISECTIONS):
+        while high - low > PRECISION * high:
             middle = (low + high) / 2
             low, high = (low, middle) if self.within(found, middle) >= PERCENTILE else (middle, high)
         return high

@@ -7,8 +7,8 @@ from statistics import NormalDist
 EXACT_POISSON = 500.0
 """Means up to this are summed term by term; above, the normal law differs by less than one request."""
 
-BISECTIONS = 30
-"""Of a quantile's time: its last digit shown is right long before."""
+PRECISION = 1e-7
+"""Relative, of a quantile's time: finer than any digit shown."""
 
 
 def concurrency_quantile(mean: float, quantile: float, burstiness: float = 1.0) -> int:
@@ -125,6 +125,8 @@ def both_within(first: Wait, second: Wait, seconds: float) -> float:
     """
     if seconds < 0:
         return 0.0
+    if second.probability == 0:
+        return 1 - first.probability * (1 - _within(first.mean_if_any_s, seconds))
     p, q, a, b = first.probability, second.probability, first.mean_if_any_s, second.mean_if_any_s
     return (
         (1 - p) * (1 - q)
@@ -137,7 +139,7 @@ def both_within(first: Wait, second: Wait, seconds: float) -> float:
 def wait_quantile_s(first: Wait, second: Wait, share: float) -> float:
     """What this share of requests waits at most in both together, by bisection [s]."""
     low, high = 0.0, first.quantile_s(1 - (1 - share) / 2) + second.quantile_s(1 - (1 - share) / 2)
-    for _ in range(BISECTIONS if high else 0):
+    while high - low > PRECISION * high:
         middle = (low + high) / 2
         low, high = (low, middle) if both_within(first, second, middle) >= share else (middle, high)
     return high

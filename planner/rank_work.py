@@ -14,8 +14,9 @@ from planner.tensors import EXPERT_SPLITS, Split, Tensor
 
 NARROW = 16
 """Matrices with fewer inputs are convolutions or gates, which the small kernels hold."""
-EXPERT_KERNELS = 5
-"""Of routed experts: sorting tokens, two grouped products, the activation between them, the sum after."""
+EXPERT_LAUNCHES, FUSED_EXPERT_LAUNCHES = 5, 1
+"""Of routed experts: sorting tokens, two grouped products, the activation between them, the sum after; fused: one
+operator that starts them all (TensorRT-LLM's fused_moe)."""
 QUANTISED = ("fp8", "nvfp4")
 """Forms of which a scale of the whole input is known beforehand, so that whatever writes the input can quantise it."""
 SHORT_INPUTS = (Split.INPUT, Split.EXPERT_INPUT)
@@ -70,11 +71,12 @@ class LayerWork:
     """All-reduces of the hidden states."""
     norm_reduces: int = 0
     """All-reduces of a norm's sums, where a norm spans heads that TP divides (MiniMax-M2)."""
+    expert_launches: int = EXPERT_LAUNCHES
 
     def kernels(self, ranks: Ranks) -> int:
         """Kernels that the host launches for one such layer: attention is one."""
         messages = self.reduces + self.norm_reduces if ranks.tp > 1 else 0
-        experts = EXPERT_KERNELS if self.experts else 0
+        experts = self.expert_launches if self.experts else 0
         matrices = len(self.matrices) + sum(matrix.quantises for matrix in self.matrices)
         return matrices + len(self.mixers) + self.small_kernels + messages + experts
 
@@ -128,21 +130,24 @@ def rank_work(
     """The work of one rank.
 
     arithmetic: what the device multiplies
-    fuses: norms of queries and keys, rotary embedding and the writing of the cache are one kernel (TensorRT-LLM)
+    fuses: norms of queries and keys, rotary embedding and the writing of the cache are one kernel, and the routed
+        experts one operator (TensorRT-LLM)
     quantises: kernels of their own quantise what norms and activations write (TensorRT-LLM before 1.0)
     split: of the experts; None: as ranks say
     """
     if split is None:
         split = ExpertSplit(1, ranks.expert_ranks) if ranks.ep > 1 else ExpertSplit(ranks.expert_ranks, 1)
-    kinds: Counter[LayerWork] = Counter()
-    made: dict[tuple[int, Quantisation | None], LayerWork] = {}
+    counts: dict[tuple[int, Quantisation | None], int] = {}
+    of_id = {id(layer): layer for layer in stack.layers}
     for index, layer in enumerate(stack.layers):
         form = quantisation.in_layer(index) if quantisation and quantisation.names_layers else quantisation
-        if (id(layer), form) not in made:
-            work = _layer(layer, ranks, form, split, arithmetic, quantises=quantises)
-            kernels, width = _small(layer, ranks, stack.embedding.hidden, fuses=fuses)
-            made[id(layer), form] = replace(work, small_kernels=kernels, small_width=width)
-        kinds[made[id(layer), form]] += 1
+        counts[id(layer), form] = counts.get((id(layer), form), 0) + 1
+    kinds: Counter[LayerWork] = Counter()
+    for (key, form), count in counts.items():
+        work = _layer(of_id[key], ranks, form, split, arithmetic, quantises=quantises)
+        kernels, width = _small(of_id[key], ranks, stack.embedding.hidden, fuses=fuses)
+        experts = FUSED_EXPERT_LAUNCHES if fuses else EXPERT_LAUNCHES
+        kinds[replace(work, small_kernels=kernels, small_width=width, expert_launches=experts)] += count
     layers = tuple(replace(work, count=count) for work, count in kinds.items())
     embedding = stack.embedding
     rows, cols, _ = rank_shape(Tensor("lm_head", embedding.vocab, embedding.hidden, Split.VOCAB), ranks)

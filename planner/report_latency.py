@@ -1,6 +1,6 @@
 """A replica's speed as the report holds it: times with their ranges, bands of lengths, and where each comes from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.accuracy import kernel_p90, ranged, rounded, spread_of
@@ -97,7 +97,7 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
         ttft_mean_s=ranges_around(found.ttft_mean_s, ranges.ttft, ranges),
         ttft_p95_s=ranges_around(found.ttft_p95_s, ranges.ttft, ranges),
         request_s=ranges_around(found.request_s, ranges.tpot, ranges),
-        longest_prefill_s=rounded(speed.prefill_s(mix.bands[-1].tokens)),
+        longest_prefill_s=rounded(speed.prefill_s(mix.bands[-1].tokens, 0)),
         bands=tuple(_bands(speed, found)),
         saturated_batch=speed.slots,
         saturated_tokens_per_s=saturated,
@@ -141,13 +141,13 @@ def _bands(speed: Speed, found: Performance) -> Iterator[LengthBand]:
     """The workload's bands; the last one ends with the longest prompt that the context allows."""
     waited = wait_quantile_s(found.first.behind, found.slot_wait, PERCENTILE)
     for band in speed.mix.bands:
-        prefill = speed.prefill_s(band.tokens)
+        prefill = speed.prefill_s(band.tokens, 0)
         yield LengthBand(
             label=band.label,
             share=rounded(band.share),
             input_tokens=band.tokens,
             prefill_s=rounded(prefill),
-            ttft_p95_s=rounded(found.first.underway_s + waited + prefill + found.first.step_s),
+            ttft_p95_s=rounded(found.first.unloaded_s + waited + prefill),
         )
 
 
@@ -157,17 +157,15 @@ def latency_lines(scenario: Scenario, speed: Speed, sizing: Sizing, latency: Lat
     if found is None:
         return
     step, prompts = latency.step, found.tpot.prefill.seconds
-    parts = " + ".join(
-        f"{show_seconds(seconds)} {name}"
-        for name, seconds in (
-            ("weights", step.weights_s),
-            ("KV cache", step.kv_s),
-            ("compute", step.compute_s),
-            ("activations", step.activations_s),
-            ("communication", step.communication_s),
-            ("launches", step.launch_s),
+    parts = _sum(
+        (
+            (step.weights_s, "weights"),
+            (step.kv_s, "KV cache"),
+            (step.compute_s, "compute"),
+            (step.activations_s, "activations"),
+            (step.communication_s, "communication"),
+            (step.launch_s, "launches and host"),
         )
-        if seconds
     )
     kv = mix.input_tokens + mix.output_tokens // 2
     text = f"{counted(found.batch, 'request')} of {kv:,} cached tokens: {parts} = {show_seconds(step.seconds)}"
@@ -197,6 +195,11 @@ def latency_lines(scenario: Scenario, speed: Speed, sizing: Sizing, latency: Lat
         yield line("latency.concurrency_p99", text, source=LITTLE)
 
 
+def _sum(parts: Sequence[tuple[float, str]]) -> str:
+    """Times and what each is of, those of nothing left out."""
+    return " + ".join(f"{show_seconds(seconds)} {what}" for seconds, what in parts if show_seconds(seconds) != "0 s")
+
+
 def _law(scenario: Scenario) -> str:
     bursts = scenario.workload.burstiness
     return "Poisson" if bursts == 1 else f"a normal law with variance {bursts} x mean"
@@ -204,11 +207,15 @@ def _law(scenario: Scenario) -> str:
 
 def _first_token_lines(speed: Speed, found: Performance) -> Iterator[Derivation]:
     first = found.first
-    mean = (
-        f"{show_seconds(first.underway_s)} under way + {show_seconds(first.behind.mean_s)} behind other prompts + "
-        f"{show_seconds(found.slot_wait.mean_s)} for a slot + {show_seconds(first.prefill_s)} prefill + "
-        f"{show_seconds(first.step_s)} step = {show_seconds(found.ttft_mean_s)}"
+    parts = (
+        (first.server_s, "in the server"),
+        (first.underway_s, "of steps under way"),
+        (first.behind.mean_s, "behind other prompts"),
+        (found.slot_wait.mean_s, "for a slot"),
+        (first.prefill_s, "prefill"),
+        (first.step_s, "step"),
     )
+    mean = f"{_sum(parts)} = {show_seconds(found.ttft_mean_s)}"
     source = "Pollaczek-Khinchine; Kingman 1961, doi:10.1017/S0305004100036094; Erlang C"
     yield line("latency.ttft_mean_s", mean, source=source)
     cases = len(speed.prefills)

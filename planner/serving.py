@@ -56,7 +56,9 @@ class Tpot:
 def step_of(replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = ()) -> Terms:
     """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages."""
     decodes = ceil(batch / replica.groups) if batch else 0
-    return replica.prices.terms(Step(decodes, kv_tokens, prompts))
+    step = Step(decodes, kv_tokens, prompts)
+    device = replica.prices.terms(step)
+    return replica.times.hosted(device, step.outputs, overlapped=replica.steps_in_flight > 1)
 
 
 def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1) -> Terms:
@@ -102,6 +104,7 @@ def tpot(
 
         t = t_decode(B, S + n / 2) + (B / n) x cost of one prompt
         cost: t_prefill(S) where decodes wait; step(B + prompts) - step(B), per prompt, where they share the step
+        but at least s B / dp, as one server process streams the tokens of a data-parallel rank one after the other
 
     replica: what runs [1]
     batch: B, requests that decode [1]
@@ -113,7 +116,8 @@ def tpot(
     returns: both parts [s]
     assumes: steady state; of several prompts due in one step, all join it. SGLang runs prompts before decodes, so a
         wave of equal requests stays together: all decode after the last prompt, and end at once
-    source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
+    source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310); s,
+        server_token_us of profiles/kernels/small.yaml
     """
     kv = input_tokens + output_tokens / 2
     decode = step_of(replica, batch, kv)
@@ -125,7 +129,9 @@ def tpot(
         due = due * (batch - 1) / (2 * batch) if in_waves else due
     else:
         prompts = prompts_terms(replica, batch, kv, new, prior, count)
-    return Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
+    found = Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
+    streamed = replica.times.server_token_s * batch / replica.work.ranks.dp
+    return Tpot(decode + Terms(launch=max(0.0, streamed - found.seconds)), found.prefill)
 
 
 def saturated_tokens_per_s(
@@ -162,11 +168,18 @@ class FirstToken:
     prefill_s: float
     step_s: float
     """The decodes that share the prompt's last step."""
+    server_s: float = 0.0
+    """The request's way to the queue."""
+
+    @property
+    def unloaded_s(self) -> float:
+        """What every prompt takes beside its prefill and what it waits for others [s]."""
+        return self.server_s + self.underway_s + self.step_s
 
     @property
     def seconds(self) -> float:
         """Mean TTFT [s]."""
-        return self.underway_s + self.behind.mean_s + self.prefill_s + self.step_s
+        return self.unloaded_s + self.behind.mean_s + self.prefill_s
 
 
 def first_token(
@@ -182,7 +195,7 @@ def first_token(
 ) -> FirstToken:
     """Time to first token of a request that finds a slot and B requests decoding.
 
-        (k - 1/2) t + min(W, m (B - 1) / 2) + t_prefill + t
+        a + (k - 1/2) t + min(W, m (B - 1) / 2) + t_prefill + t
 
     replica: k, its steps in flight [1]
     batch: B, requests that decode [1]
@@ -192,8 +205,8 @@ def first_token(
     variation: squared coefficient of variation of prompts' lengths [1]
     burstiness: of arrivals [1]
     returns: the parts [s]
-    assumes: t the decodes' step, m the prefill, W by server_wait for prompts' share of the time; it arrives anywhere
-        within a step
+    assumes: a, server_request_us; t the decodes' step, m the prefill, W by server_wait for prompts' share of the time;
+        it arrives anywhere within a step
     source: queueing.server_wait
     """
     each = each or tpot(replica, batch, input_tokens, output_tokens, prior)
@@ -202,7 +215,8 @@ def first_token(
     behind = server_wait(busy, prefill, variation, burstiness)
     if behind.mean_s > (most := prefill * (batch - 1) / 2):
         behind = Wait(busy, most / busy)
-    return FirstToken((replica.steps_in_flight - 0.5) * step, behind, prefill, step)
+    underway = (replica.steps_in_flight - 0.5) * step
+    return FirstToken(underway, behind, prefill, step, replica.times.server_request_s)
 
 
 def benchmark_ttft(
@@ -210,7 +224,7 @@ def benchmark_ttft(
 ) -> float:
     """Mean time to first token of a closed-loop benchmark that sends all prompts at once, its concurrency capped.
 
-        (1 - s) TTFT(B) + s g (G + 1) / 2 + (C / B - 1) T
+        (1 - s) TTFT(B) + s (a + g (G + 1) / 2) + (C / B - 1) T
 
     replica: what runs [1]
     concurrency: C, requests that the client keeps open [1]
@@ -218,8 +232,8 @@ def benchmark_ttft(
     input_tokens, output_tokens: of one request [token]
     in_waves: lengths are equal, as in tpot: where decodes wait, every request then belongs to a burst [1]
     returns: time [s]
-    assumes: s = 0.1, ten prompts per open request; the burst's prompts are taken in G groups that fill a step, g each;
-        a request that finds no slot waits its share of one request's time T
+    assumes: s = 0.1, ten prompts per open request; the burst's prompts are taken in G groups that fill a step, g each,
+        once they are through the server, a; a request that finds no slot waits its share of one request's time T
     source: InferenceX's serving benchmark (vLLM's benchmark_serving.py with request_rate inf)
     """
     batch = min(concurrency, slots)
@@ -228,7 +242,7 @@ def benchmark_ttft(
     local = max(1, ceil(batch / replica.work.ranks.dp))
     together = max(1, min(local, (replica.chunk_tokens or input_tokens) // input_tokens))
     group = prefill_terms(replica, input_tokens, count=together).seconds
-    burst = group * (local / together + 1) / 2
+    burst = replica.times.server_request_s + group * (local / together + 1) / 2
     waiting = max(0.0, concurrency / slots - 1) * (first + output_tokens * each)
     share = 1.0 if in_waves and not replica.mixes else BURST_SHARE
     return (1 - share) * first + share * burst + waiting

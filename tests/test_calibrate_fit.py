@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.calibrate.accuracy import percentile, seconds_of, summary
-from planner.calibrate.fit import L2, fit, free_constants, held_out
+from planner.calibrate.fit import L2, fit, free_constants, held_out, with_measured
 from planner.calibrate.forms import Peaks
 from planner.calibrate.points import FAMILIES, CollectivePoint, DecodePoint, GemmPoint, Point, PrefillPoint
 from planner.calibrate.shipped import calibration_names, shipped_calibration
@@ -82,10 +82,21 @@ def test_a_collective_is_found_and_a_short_run_frees_only_the_roofline() -> None
     truth = CollectiveConstants(latency_us=12, gb_per_s=200)
     points: list[Point] = [CollectivePoint("all_reduce", "bfloat16", 8, 1024 << i, 1.0) for i in range(20)]
     exact = [replace(point, seconds=seconds_of(point, truth, PEAKS)) for point in points]
-    assert fit(exact, PEAKS).constants.model_dump() == pytest.approx(truth.model_dump(), rel=1e-2)
+    collective = fit(exact, PEAKS).constants
+    assert isinstance(collective, CollectiveConstants)
+    form = {"latency_us", "gb_per_s", "norm"}
+    assert collective.model_dump(include=form) == pytest.approx(truth.model_dump(include=form), rel=1e-2)
+    assert collective.measured_bytes == tuple(1024 << i for i, point in enumerate(exact) if not held_out(point))
     few = fit(noisy(gemm_points()[:20], GEMM), PEAKS).constants
     assert isinstance(few, KernelConstants)
     assert (few.serial_ns_per_step, few.activation_passes, few.l2_reach) == (0, 0, 0)
+
+
+def test_noise_makes_no_small_message_slower_than_a_large_one() -> None:
+    times = {1024: (7e-6, 9e-6), 2048: (6e-6,), 4096: (11e-6,)}
+    points = [CollectivePoint("alltoall", "half", 4, size, each) for size, found in times.items() for each in found]
+    found = with_measured(CollectiveConstants(latency_us=9, gb_per_s=1), points)
+    assert (found.measured_bytes, found.measured_us) == ((1024, 2048, 4096), (6, 6, 11))
 
 
 def test_held_out_points_never_touch_the_constants() -> None:

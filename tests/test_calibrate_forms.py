@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from planner.calibrate import forms, routing
 from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_seconds, l2_factor
@@ -81,6 +82,20 @@ def test_more_bytes_make_no_collective_faster(size: float, up: float, latency: f
     seconds = collective_seconds(size, k)
     assert collective_seconds(size * up, k) >= seconds * (1 - 1e-12)
     assert seconds >= max(latency * 1e-6, size / rate / 1e9) * (1 - 1e-9)
+
+
+def test_a_measured_collective_is_interpolated_and_beyond_its_sizes_extrapolated() -> None:
+    k = CollectiveConstants(latency_us=9, gb_per_s=1, measured_bytes=(1000, 2000, 4000), measured_us=(5, 9, 10))
+    sizes = (1, 1000, 1500, 2000, 3000, 4000, 5000)
+    assert [collective_seconds(size, k) * 1e6 for size in sizes] == pytest.approx([5, 5, 7, 9, 9.5, 10, 11])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times"), [((1000,), (5, 9)), ((2000, 1000), (5, 9)), ((1000, 1000), (5, 9)), ((1000, 2000), (9, 5))]
+)
+def test_measured_sizes_of_a_collective_and_their_times_rise(sizes: tuple[int, ...], times: tuple[float, ...]) -> None:
+    with pytest.raises(ValidationError, match="rising sizes, each with a time"):
+        CollectiveConstants(latency_us=9, gb_per_s=1, measured_bytes=sizes, measured_us=times)
 
 
 def test_work_of_known_shapes() -> None:

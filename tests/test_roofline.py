@@ -6,11 +6,14 @@ import pytest
 
 from planner.calibrate.forms import Peaks, Work, gemm_work, kernel_seconds
 from planner.calibration import KernelConstants
+from planner.deployment import deploy
 from planner.kernel_times import KernelTimes, Terms, kernel_terms
 from planner.mixers import Attention, LatentAttention, State
-from planner.rank_work import Matrix, RankWork
+from planner.rank_work import Matrix, RankWork, rank_work
 from planner.roofline import Prompt, Step, StepPrices, banded_share, chunks, latent_work, visible
+from planner.validate_serving import arithmetic_of
 from tests.replicas import times, work
+from tests.scenarios import scenario
 
 MODELS = (
     "llama-3.1-8b",
@@ -30,7 +33,8 @@ def terms_of(ranks: RankWork, engine: KernelTimes, step: Step) -> Terms:
 
 
 def seconds(model: str, step: Step, **degrees: int) -> float:
-    return terms_of(work(model, **degrees), times(), step).seconds
+    """To the femtosecond: where the host binds, terms of other sizes make up the same sum."""
+    return round(terms_of(work(model, **degrees), times(), step).seconds, 15)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -178,6 +182,15 @@ def test_an_fp8_cache_halves_its_reads_and_quantised_weights_theirs() -> None:
 def test_a_small_batch_touches_few_experts() -> None:
     few, many = (terms_of(work("qwen3-30b-a3b"), times(), Step(batch, 128)).weights for batch in (1, 256))
     assert few < many / 4
+
+
+def test_an_engine_that_fuses_launches_experts_as_one() -> None:
+    found = deploy(scenario("qwen3-30b-a3b", "h100-sxm"))
+    parts = found.stack, found.ranks, found.quantisation, found.rules
+    arithmetic = arithmetic_of(found.scenario.accelerator)
+    apart, fused = (rank_work(*parts, arithmetic=arithmetic, fuses=fuses) for fuses in (False, True))
+    norms_rope_and_cache, experts = 4 - 1, 5 - 1
+    assert apart.kernels - fused.kernels == 48 * (norms_rope_and_cache + experts)
 
 
 def test_data_parallel_attention_sends_tokens_to_experts_and_back() -> None:

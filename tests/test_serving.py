@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.roofline import Step
 from planner.serving import (
     benchmark_ttft,
     first_token,
@@ -72,8 +73,26 @@ def test_first_token_is_queue_prefill_and_step() -> None:
     found = first_token(replica(), 1, 1024, 512)
     step, prefill = step_of(replica(), 1, 1024 + 256).seconds, prefill_terms(replica(), 1024).seconds
     assert (found.underway_s, found.prefill_s, found.step_s) == pytest.approx((step / 2, prefill, step))
-    overlapped = first_token(replace(replica(), steps_in_flight=2), 1, 1024, 512)
-    assert overlapped.underway_s == pytest.approx(1.5 * step)
+    assert found.seconds == pytest.approx(1.5 * step + prefill + replica().times.server_request_s)
+    overlapping = replace(replica(), steps_in_flight=2)
+    overlapped = first_token(overlapping, 1, 1024, 512)
+    assert overlapped.underway_s == pytest.approx(1.5 * step_of(overlapping, 1, 1024 + 256).seconds)
+
+
+def test_the_host_works_between_steps_unless_that_is_hidden() -> None:
+    waits, hides = replica(), replace(replica(), steps_in_flight=2)
+    device = waits.prices.terms(Step(64, 1024)).seconds
+    assert step_of(waits, 64, 1024).seconds == pytest.approx(device + 900e-6 + 64 * 4.4e-6)
+    assert step_of(hides, 64, 1024).seconds == pytest.approx(device)
+    small = replace(replica("qwen3-0.6b", tp=8), steps_in_flight=2)
+    assert step_of(small, 256, 1).seconds >= 900e-6 + 256 * 4.4e-6
+
+
+def test_a_server_streams_the_tokens_of_a_batch_one_after_the_other() -> None:
+    small = replica("qwen3-0.6b")
+    assert tpot(small, 1024, 16, 1024).seconds == pytest.approx(1024 * small.times.server_token_s)
+    large = replica()
+    assert tpot(large, 64, 1024, 512).decode == step_of(large, 64, 1024 + 256)
 
 
 def test_a_benchmarks_first_tokens_wait_for_its_burst_and_for_slots() -> None:

@@ -39,7 +39,7 @@ def test_the_sample_is_predicted_whole_and_within_bounds() -> None:
         ("tpot_ms", "dense", 12, 42),
         ("tpot_ms", "MoE", 14, 37),
         ("ttft_ms", "dense, InferenceX", 25, 65),
-        ("ttft_ms", "MoE, InferenceX", 55, 82),
+        ("ttft_ms", "MoE, InferenceX", 42, 82),
     ):
         found = find(score, metric, value)
         assert found.refused == 0

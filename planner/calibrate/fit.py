@@ -5,8 +5,11 @@ shape alone, is never seen by the fit and says how well the constants hold.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean
 from typing import Any, TypeVar
 
 from planner.calibrate.accuracy import errors
@@ -98,10 +101,24 @@ def fit(points: Sequence[Point], peaks: Peaks) -> Fitted:
     family = families.pop()
     constants: KernelConstants | CollectiveConstants
     if family == "collective":
-        constants = solve(fitted, COLLECTIVE, CollectiveConstants, peaks)
+        constants = with_measured(solve(fitted, COLLECTIVE, CollectiveConstants, peaks), fitted)
     else:
         constants = solve(fitted, free_constants(family, len(fitted), l2=peaks.l2_bytes > 0), KernelConstants, peaks)
     return Fitted(constants, errors(fitted, constants, peaks), errors(rest, constants, peaks) if rest else None)
+
+
+def with_measured(constants: CollectiveConstants, points: Iterable[Point]) -> CollectiveConstants:
+    """The constants and the fitted points themselves: each size, and the mean of its times.
+
+    No size takes longer than a larger one: noise only ever slows a measurement.
+    """
+    times: dict[int, list[float]] = defaultdict(list)
+    for point in points:
+        if isinstance(point, CollectivePoint):
+            times[point.bytes].append(point.seconds * 1e6)
+    means = [float(f"{fmean(times[size]):.{DIGITS}g}") for size in sorted(times)]
+    rising = tuple(accumulate(reversed(means), min))[::-1]
+    return constants.model_copy(update={"measured_bytes": tuple(sorted(times)), "measured_us": rising})
 
 
 def split(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:

@@ -4,6 +4,7 @@ Every kernel is first turned into work (bytes, FLOPs, steps of its longest chain
 Plain arithmetic throughout, so that the fit can pass arrays where others pass numbers.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,17 +101,33 @@ def l2_factor(bytes_read: Any, reach_bytes: float, speedup: float) -> Any:
 def collective_seconds(message_bytes: Any, constants: CollectiveConstants) -> Any:
     """Time of one collective.
 
-        (latency^p + (b / B)^p)^(1/p)
+        (latency^p + (b / B)^p)^(1/p);  between measured sizes b_i, b_j: t_i + (t_j - t_i) (b - b_i) / (b_j - b_i)
 
-    message_bytes: b, one rank's buffer [B]
-    constants: latency [us], B [GB/s], p [1]
+    message_bytes: b, one rank's buffer; one number, where sizes were measured [B]
+    constants: latency [us], B [GB/s], p [1], and what was measured, b_i and t_i [B, us]
     returns: time [s]
-    assumes: one host; topology decides, so constants hold for the host they were measured on
+    assumes: one host; topology decides, so constants hold for the host they were measured on. Engines switch between
+        algorithms (each rank reads all, or reduces a share) by size, which no one form follows
     source: Hockney 1994, doi:10.1016/S0167-8191(06)80021-9 (p = 1); p fitted
     """
+    if constants.measured_bytes:
+        return _interpolated(float(message_bytes), constants)
     p = constants.norm
     transfer = message_bytes / (constants.gb_per_s * 1e9)
     return ((constants.latency_us * 1e-6) ** p + transfer**p) ** (1 / p)
+
+
+def _interpolated(message_bytes: float, constants: CollectiveConstants) -> float:
+    """Seconds between measured sizes; below them the first one's, above them more at the asymptotic bandwidth."""
+    sizes, times = constants.measured_bytes, constants.measured_us
+    above = bisect_left(sizes, message_bytes)
+    if above == 0:
+        return times[0] * 1e-6
+    rest = message_bytes - sizes[above - 1]
+    if above == len(sizes):
+        return times[-1] * 1e-6 + rest / (constants.gb_per_s * 1e9)
+    slope = (times[above] - times[above - 1]) / (sizes[above] - sizes[above - 1])
+    return (times[above - 1] + slope * rest) * 1e-6
 
 
 def decode_work(
