@@ -1,7 +1,7 @@
 """What the kernels of a step cost on one GPU: a calibration's constants, looked up and, where missing, stood in for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_parts
 from planner.calibrate.peaks import ARITHMETIC
@@ -65,6 +65,13 @@ class Terms:
             self.communication + other.communication,
             self.launch + other.launch,
         )
+
+    def waiting(self, seconds: float) -> "Terms":
+        """With that much more time in launches."""
+        if not seconds:
+            return self
+        launch = self.launch + seconds
+        return Terms(self.weights, self.kv, self.compute, self.activations, self.communication, launch)
 
     def times(self, factor: float) -> "Terms":
         """Each term that many times."""
@@ -257,7 +264,7 @@ class KernelTimes:
         assumes: h, host_launch_us; the host runs ahead of the device wherever it can
         source: profiles/kernels/small.yaml
         """
-        return replace(step, launch=step.launch + max(0.0, kernels * self._host - step.seconds))
+        return step.waiting(max(0.0, kernels * self._host - step.seconds))
 
     def hosted(self, step: Terms, requests: int, *, overlapped: bool) -> Terms:
         """A step and the host's work between it and the next.
@@ -273,7 +280,7 @@ class KernelTimes:
         """
         fixed, each = self._between
         host = fixed + each * requests
-        return replace(step, launch=step.launch + (max(0.0, host - step.seconds) if overlapped else host))
+        return step.waiting(max(0.0, host - step.seconds) if overlapped else host)
 
     def collective(self, operation: str, message_bytes: float, ranks: int) -> Terms:
         """A collective by the fastest of the library's and the engine's own kernels; nothing on one rank."""

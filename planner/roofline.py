@@ -62,12 +62,12 @@ class Step:
     @property
     def tokens(self) -> int:
         """Tokens through the matrices."""
-        return self.decodes + sum(p.tokens * p.count for p in self.prompts)
+        return self.decodes + (sum(p.tokens * p.count for p in self.prompts) if self.prompts else 0)
 
     @property
     def outputs(self) -> int:
         """Tokens that come out: one of each request."""
-        return self.decodes + sum(p.count for p in self.prompts)
+        return self.decodes + (sum(p.count for p in self.prompts) if self.prompts else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ class StepPrices:
         """Output head, the gathering of its logits, and sampling."""
         times, work = self.times, self.work
         meter.kernel(self.head.at(outputs), self.head.norm)
-        meter.add(times.collective("all_gather", ACTIVATION_BYTES * outputs * work.vocabulary, work.ranks.tp))
+        if work.ranks.tp > 1:
+            meter.add(times.collective("all_gather", ACTIVATION_BYTES * outputs * work.vocabulary, work.ranks.tp))
         meter.add(times.small(SAMPLING_KERNELS, SAMPLING_BYTES * outputs * work.vocabulary))
 
 
