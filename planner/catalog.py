@@ -34,7 +34,10 @@ KINDS: dict[str, type[Input]] = {
     "engine": Engine,
     "workload": Workload,
     "price": Price,
+    "calibration": Calibration,
 }
+PARTS = ("model", "accelerator", "engine", "workload", "price")
+"""Kinds of which a scenario always has one, by name or in full."""
 MAX_CALIBRATION_BYTES = 16 * 2**20
 """Of a file: a run's holds every raw point."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+_-]{0,99}")
@@ -91,11 +94,11 @@ def load_scenario(
     """
     flags = Origin("command line")
     fields = dict(fields)
-    for kind in KINDS:
+    for kind in PARTS:
         if kind in overrides:
             fields[kind] = overrides[kind]
     _require(fields, origin)
-    bases = {kind: Path() if kind in overrides else base for kind in KINDS}
+    bases = {kind: Path() if kind in overrides else base for kind in PARTS}
     parts: dict[str, tuple[dict[str, Any], Origin]] = {}
     assumed: list[str] = []
     problems: list[str] = []
@@ -103,7 +106,7 @@ def load_scenario(
     if "engine" not in fields:
         fields["engine"] = DEFAULT_ENGINE
         assumed.append("engine")
-    for kind in KINDS:
+    for kind in PARTS:
         if kind in fields and not (kind == "price" and isinstance(fields[kind], str)):
             try:
                 where = flags if kind in overrides else origin
@@ -111,8 +114,8 @@ def load_scenario(
             except InputError as error:
                 problems.extend(error.problems)
                 failed.add(kind)
-    rest = {name: value for name, value in fields.items() if name not in KINDS}
-    settings = {path: value for path, value in overrides.items() if path not in KINDS}
+    rest = {name: value for name, value in fields.items() if name not in PARTS}
+    settings = {path: value for path, value in overrides.items() if path not in PARTS}
     for path, value in settings.items():
         if path.split(".")[0] not in failed:
             _override(path, value, rest, parts, flags)
@@ -251,9 +254,9 @@ def _override(
 ) -> None:
     """Set one dotted path in place, in the part that its first name means."""
     first, *inner = path.split(".")
-    if first in KINDS and first not in parts:
+    if first in PARTS and first not in parts:
         parts[first] = ({}, flags.within(first))
-    target, keys = (parts[first][0], inner) if first in KINDS else (rest, [first, *inner])
+    target, keys = (parts[first][0], inner) if first in PARTS else (rest, [first, *inner])
     if not keys or not all(keys) or (first, *inner[:1]) == ("model", "origin"):
         raise InputError(f"--set {path}: a path of field names is needed, such as workload.concurrency")
     for i, key in enumerate(keys[:-1]):

@@ -193,12 +193,10 @@ def schema(
     force: ForceOption = False,
 ) -> None:
     """JSON Schema of an input or a report, for editors to complete and check."""
-    from planner.calibration import Calibration  # neither is needed by any other command's start-up
-    from planner.schema import json_schema
+    from planner.schema import json_schema  # not needed by any other command's start-up
 
     kinds: dict[str, type[BaseModel]] = {
         **catalog.KINDS,
-        "calibration": Calibration,
         "price-list": PriceList,
         "scenario": Scenario,
         "report": Report,

@@ -63,7 +63,7 @@ def sources(scenario: Scenario, speed: Speed | None) -> tuple[Source, ...]:
 
 
 def _speed_sources(speed: Speed) -> Iterator[Source]:
-    constants, accuracy = speed.replica.times.calibrations[0], serving_accuracy()
+    constants, accuracy = speed.replica.times.first, serving_accuracy()
     yield Source(
         what=f"calibration {constants.name}",
         source=constants.source,

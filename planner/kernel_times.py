@@ -1,6 +1,6 @@
 """What the kernels of a step cost on one GPU: a calibration's constants, looked up and, where missing, stood in for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from planner.calibrate.forms import Peaks, Work, collective_seconds, kernel_parts
@@ -140,9 +140,10 @@ def kernel_terms(work: Work, constants: KernelConstants, peaks: Peaks, *, reads_
 class KernelTimes:
     """Prices of kernels on one GPU, from calibrations in the order in which they are asked."""
 
-    def __init__(self, gpu: Accelerator, calibrations: Sequence[Calibration], small: SmallKernels) -> None:
+    def __init__(self, gpu: Accelerator, calibrations: Iterable[Calibration], small: SmallKernels) -> None:
         self.gpu = gpu
-        self.calibrations = tuple(calibrations)
+        self._rest = iter(calibrations)
+        self._read = [next(self._rest)]
         self._bandwidth = float(gpu.hbm_gb_per_s) * GB
         self._small = float(small.launch_us) * 1e-6, float(small.memory_efficiency) * self._bandwidth
         self._host = float(small.host_launch_us) * 1e-6
@@ -152,6 +153,18 @@ class KernelTimes:
         self._found: dict[tuple[str, str], KernelConstants] = {}
         self._peaks: dict[str, Peaks] = {}
         self._links: dict[tuple[str, int], tuple[CollectiveConstants, ...]] = {}
+
+    @property
+    def first(self) -> Calibration:
+        """The calibration that is asked first."""
+        return self._read[0]
+
+    def _each(self) -> Iterator[Calibration]:
+        """All of them in order; one that is not needed is never read."""
+        yield from self._read
+        for calibration in self._rest:
+            self._read.append(calibration)
+            yield calibration
 
     def peaks(self, dtype: str) -> Peaks:
         """Datasheet peaks for arithmetic of a dtype, with a cold L2: in a step, weights evict what a kernel would find.
@@ -190,11 +203,11 @@ class KernelTimes:
         raises: InputError where no calibration has any of the keys
         """
         for key in keys:
-            for calibration in self.calibrations:
+            for calibration in self._each():
                 entry = calibration.find(family, key)
                 if entry is not None and isinstance(entry.constants, KernelConstants):
                     return calibration, entry, entry.constants
-        raise InputError(f"calibration {self.calibrations[0].name} has no constants for {family} of {keys[0]}")
+        raise InputError(f"calibration {self.first.name} has no constants for {family} of {keys[0]}")
 
     def _without_quantise(self, calibration: Calibration, constants: KernelConstants) -> KernelConstants:
         plain = calibration.find("gemm", "bfloat16")
@@ -219,7 +232,7 @@ class KernelTimes:
         assumes: t, launch_us of a small kernel, since the table's floor is not of a captured graph
         source: activation_passes of the calibration; profiles/kernels/small.yaml
         """
-        entries = (calibration.find("gemm", form) for calibration in self.calibrations)
+        entries = (calibration.find("gemm", form) for calibration in self._each())
         constants = next((entry.constants for entry in entries if entry), None)
         passes = constants.activation_passes if isinstance(constants, KernelConstants) else 0.0
         return Terms(activations=passes * float(work.activation_bytes) / self._bandwidth, launch=self._small[0])
@@ -297,7 +310,7 @@ class KernelTimes:
         """Of the first calibration that has this many ranks, else the most that it has; none across PCIe."""
         if (self.gpu.interconnect or "").startswith("PCIe"):
             return ()
-        for calibration in self.calibrations:
+        for calibration in self._each():
             entries = [e for e in calibration.kernels if e.family == "collective" and not e.kernel.endswith("_eager")]
             sizes = [int(e.key.partition("/")[2]) for e in entries if e.key.startswith(f"{operation}/")]
             nearest = min(sizes, key=lambda size: abs(size - ranks), default=0)

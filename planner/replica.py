@@ -1,6 +1,7 @@
 """A deployment as its speed sees it: a replica's work per step, its kernels' prices, and how its engine schedules."""
 
 from functools import lru_cache
+from itertools import chain
 
 from planner.cache_specs import mixers_of
 from planner.calibrate.shipped import STANDS_IN, calibrations_for, shipped_calibration, small_kernels
@@ -81,9 +82,9 @@ def times_of(deployment: Deployment) -> KernelTimes:
     gpu, named = scenario.accelerator, scenario.calibration
     if named is None:
         return _shipped_times(gpu, scenario.engine.kind)
-    lenders = tuple(shipped_calibration(borrowed.calibration) for borrowed in named.borrowed)
+    lenders = (shipped_calibration(borrowed.calibration) for borrowed in named.borrowed)
     others = calibrations_for(gpu, scenario.engine.kind) if is_measured(gpu) else ()
-    return KernelTimes(gpu, (named, *lenders, *others), small_kernels())
+    return KernelTimes(gpu, chain((named,), lenders, others), small_kernels())
 
 
 def is_measured(gpu: Accelerator) -> bool:

@@ -52,7 +52,7 @@ def ranges_of(deployment: Deployment, speed: Speed) -> Ranges:
     """The errors that the ranges of this deployment reflect."""
     times = speed.replica.times
     kind: Kind = "MoE" if any(isinstance(layer.ffn, Moe) for layer in deployment.stack.layers) else "dense"
-    own = times.calibrations[0].gpu == times.gpu.name
+    own = times.first.gpu == times.gpu.name
     return Ranges(
         spread_of("tpot", kind, own_constants=own),
         spread_of("ttft", kind, own_constants=own),
@@ -120,7 +120,7 @@ def ranges_around(best: float, spread: Spread, ranges: Ranges) -> Range:
 def calibration_name(speed: Speed) -> str:
     """Of the constants asked first; another device's are said to be."""
     times = speed.replica.times
-    first = times.calibrations[0]
+    first = times.first
     return first.name if first.gpu == times.gpu.name else f"{first.name} on {times.gpu.name}'s datasheet peaks"
 
 

@@ -145,7 +145,7 @@ def score_serving(
 
 def _calibration(times: KernelTimes) -> str:
     """Its name; constants of another GPU are used for lack of its own, or because the user asked."""
-    found = times.calibrations[0]
+    found = times.first
     stands_in = "" if found.gpu == times.gpu.name else f" (another GPU's: {found.gpu}, on this one's datasheet peaks)"
     return found.name + stands_in
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from planner import catalog, prices
+from planner import catalog, prices, replica
+from planner.calibrate import serving_errors, shipped
 from planner.catalog import load_model, load_scenario, load_scenario_file
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
@@ -327,12 +328,17 @@ def opened_files() -> Iterator[list[Path]]:
 
 
 def test_an_estimate_opens_only_what_it_names() -> None:
+    for kept in (replica._shipped_times, shipped.shipped_calibration, serving_errors.serving_accuracy):
+        kept.cache_clear()
     with opened_files() as found:
         estimate(load())
     assert sorted(str(path.relative_to(catalog.bundled())) for path in found) == [
         "model_configs/llama-3.1-8b.yaml",
         "profiles/accelerators/h100-sxm.yaml",
+        "profiles/accuracy/serving.yaml",
+        "profiles/calibrations/h100-sxm-vllm.yaml",
         "profiles/engines/vllm-0.33.yaml",
+        "profiles/kernels/small.yaml",
         "profiles/prices/h100-sxm.yaml",
         "profiles/workloads/chat.yaml",
     ]

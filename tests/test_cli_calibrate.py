@@ -126,7 +126,10 @@ def test_a_run_shows_its_points_beside_the_datasheet(tmp_path: Path) -> None:
         (["--model", "lama"], "model 'lama' is unknown"),
         (["--model", "llama-3.1-8b", "--tp", "3"], "--tp 3: does not divide"),
         (["--show", "no-such-file.yaml"], "no-such-file.yaml: cannot be read"),
-        (["--show", "no-such-name"], "calibration 'no-such-name' is not shipped; none is near; known are"),
+        (
+            ["--show", "no-such-name"],
+            "calibration 'no-such-name' is unknown: neither shipped nor a file; none is near; known are",
+        ),
     ],
 )
 def test_bad_options_are_exit_2(arguments: list[str], message: str) -> None:

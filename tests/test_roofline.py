@@ -93,7 +93,7 @@ def test_kernels_of_their_own_quantise_what_norms_and_activations_write() -> Non
     assert not any(m.quantises for m in (*work("llama-3.1-8b", quantises=True).layers[0].matrices, apart.head))
     assert apart.kernels == fused.kernels + 3 * 32
     engine = times(kind="tensorrt-llm")
-    entry = engine.calibrations[0].find("gemm", "fp8")
+    entry = engine.first.find("gemm", "fp8")
     assert entry is not None
     assert isinstance(entry.constants, KernelConstants)
     step = Step(64, 1024)

@@ -1,6 +1,8 @@
 """The calibrations that ship with planner: their names, loading one, writing one."""
 
+from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 
 from planner.calibration import Calibration, SmallKernels
 from planner.catalog import bundled, load_calibration, names
@@ -33,8 +35,8 @@ def shipped_calibration(name: str) -> Calibration:
     return load_calibration(name)
 
 
-def calibrations_for(gpu: Accelerator, kind: str, measured_on: str | None = None) -> tuple[Calibration, ...]:
-    """Calibrations that price an engine's kernels on a GPU, by preference.
+def calibrations_for(gpu: Accelerator, kind: str, measured_on: str | None = None) -> Iterator[Calibration]:
+    """Calibrations that price an engine's kernels on a GPU, by preference; each file is read when it is asked for.
 
     Its own first; then those that it borrows from; then other engines' on the same GPU.
 
@@ -51,7 +53,7 @@ def calibrations_for(gpu: Accelerator, kind: str, measured_on: str | None = None
     lenders = [borrowed.calibration for borrowed in own.borrowed]
     others = [f"{base}-{other}" for other in ("sglang", "trtllm", "vllm")]
     names = [name for name in dict.fromkeys((*lenders, *others)) if name in known and name != own.name]
-    return (own, *(shipped_calibration(name) for name in names))
+    return chain((own,), (shipped_calibration(name) for name in names))
 
 
 def small_kernels() -> SmallKernels:
