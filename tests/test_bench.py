@@ -12,6 +12,7 @@ def test_it_prints_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         "python -c 'import typer, pydantic, rich, yaml'",
         "planner estimate llama-3.1-8b h100-sxm chat",
         "ratio",
-        "one estimate, scenario loaded",
+        "one estimate of memory, fleet and cost",
+        "one estimate, speed included",
         "one estimate, files read and validated",
     ]
