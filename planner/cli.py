@@ -284,7 +284,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 
 
 def _exit_code(reports: list[Report]) -> int:
-    stranded = any(r.carry is not None and r.carry.active_replicas == 0 for r in reports)
+    stranded = any(r.carry is not None and (r.carry.active_replicas == 0 or r.carry.misses) for r in reports)
     return DONE if all(r.fits and r.meets_objectives for r in reports) and not stranded else NOT_FEASIBLE
 
 

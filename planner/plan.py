@@ -3,6 +3,7 @@
 import hashlib
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from planner import __version__, cost, fleet, proposals
 from planner.deployment import Deployment, deploy
@@ -10,15 +11,19 @@ from planner.derive import derivations, sources
 from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.latency import Speed
+from planner.objectives import objectives_of
 from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
 from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, PrefixReuse, Report, ScenarioFacts
-from planner.report_latency import latency_lines, latency_part, ranges_of
+from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
 from planner.sizing import Sizing, size
 from planner.units import ceil_div, cents, counted, show_rate
+
+NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
+"""Of devices that run no replica, or one whose speed is not predicted."""
 
 
 def estimate(scenario: Scenario, devices: int | None = None) -> Report:
@@ -39,6 +44,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     memory, cache = memory_part(deployment, rank), cache_part(deployment, rank.pool)
     cost_part = _cost(scenario, fleet_part) if fleet_part else None
     prefix = _prefix(scenario)
+    carry = _carry(deployment, rank.pool, capacity, devices, sizing.concurrency, speed)
     latency_derived = latency_lines(scenario, speed, sizing, latency) if speed and latency else ()
     return Report(
         planner_version=__version__,
@@ -56,11 +62,12 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         latency=latency,
         fleet=fleet_part,
         cost=cost_part,
-        carry=_carry(deployment, rank.pool, capacity, devices, sizing.concurrency),
+        carry=carry,
         prefix=prefix,
         assumptions=assumptions(deployment, latency),
         warnings=(
             *warnings(deployment, rank.memory, capacity, latency, why_not, fleet_part),
+            *(carry.misses if carry else ()),
             *(() if fits else proposals.that_fit(scenario)),
             *(proposals.that_meet(scenario) if fits and not sizing.replicas else ()),
         ),
@@ -186,7 +193,12 @@ def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
 
 
 def _carry(
-    deployment: Deployment, pool: Pool, capacity: Capacity, devices: int | None, concurrency: int | None
+    deployment: Deployment,
+    pool: Pool,
+    capacity: Capacity,
+    devices: int | None,
+    concurrency: int | None,
+    speed: Speed | None,
 ) -> Carry | None:
     """What this many devices carry at the scenario's context, and the context they carry its concurrency at."""
     if devices is None or concurrency is None:
@@ -211,7 +223,29 @@ def _carry(
         running_requests=min(slots, concurrency),
         queued_requests=max(0, concurrency - slots),
         longest_context_tokens=longest_context(pool, per_rank, deployment.stack.max_positions) if schedulable else 0,
+        **(_carried_speed(deployment, speed, active, min(slots, concurrency)) if speed and active else NO_SPEED),
     )
+
+
+def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: int) -> dict[str, Any]:
+    """Times of the requests that this many replicas run, and the objectives that they miss."""
+    scenario, ranges = deployment.scenario, ranges_of(deployment, speed)
+    rate = scenario.workload.arrivals_per_s
+    at = (
+        speed.active(ceil_div(running, active))
+        if rate is None
+        else speed.arriving(float(rate) / active, float(scenario.workload.burstiness))
+    )
+    missed = [each for each in objectives_of(scenario, speed) if at.saturated or not each.met(at)]
+    return {
+        "tpot_s": ranges_around(at.tpot.seconds, ranges.tpot, ranges),
+        "itl_p95_s": ranges_around(at.itl_p95_s, ranges.tpot, ranges),
+        "ttft_p95_s": ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
+        "misses": tuple(
+            f"{each.what} is {'without end' if at.saturated else each.shown(at)} on these devices; {each.asked}"
+            for each in missed
+        ),
+    }
 
 
 def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:

@@ -271,6 +271,12 @@ class Carry(Part):
     queued_requests: int
     longest_context_tokens: int
     """Longest context at which the whole concurrency runs; 0 when none does."""
+    tpot_s: Range | None
+    """Mean, at the load that these devices get; None where no replica runs or no speed is predicted."""
+    itl_p95_s: Range | None
+    ttft_p95_s: Range | None
+    misses: tuple[Printable, ...]
+    """Objectives that these devices do not meet."""
 
 
 class CostLine(Part):

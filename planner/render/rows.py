@@ -276,4 +276,7 @@ CARRY_ROWS = (
         "tokens",
         ("carry.active_replicas", "capacity.num_blocks", "scenario.concurrency"),
     ),
+    Row(_CARRY, "TPOT, mean", "carry.tpot_s", "range", (*_CARRIED, "latency.step.seconds"), optional=True),
+    Row(_CARRY, "gap between tokens, p95", "carry.itl_p95_s", "range", (*_CARRIED, "latency.itl_p95_s"), optional=True),
+    Row(_CARRY, "TTFT, p95", "carry.ttft_p95_s", "range", (*_CARRIED, "latency.ttft_p95_s"), optional=True),
 )
