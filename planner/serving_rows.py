@@ -161,7 +161,7 @@ def _latency_row(cells: _Cells, line: int) -> ServingRow:
         id=cells.text("id", needed=True),
         source=cells.text("src"),
         backend=cells.text("backend", needed=True).lower(),
-        version=cells.text("backend_version"),
+        version=cells.text("backend_version").lower().removeprefix("v"),
         model=cells.text("model_path", needed=True),
         gpu=cells.text("system", needed=True),
         precision=(cells.text("gemm_quant_mode") or cells.text("precision")).lower(),

@@ -185,7 +185,46 @@ def test_names_that_benchmarks_use() -> None:
     assert plain_name("meta-llama/Meta-Llama-3.1-70B-Instruct") == plain_name("nvidia__Llama-3.3-70B-Instruct-FP8")
     assert plain_name("Qwen/Qwen3-235B-A22B-FP8") == "qwen3-235b-a22b"
     assert form_in_name("nvidia/Qwen3-235B-A22B-NVFP4") == "nvfp4"
-    assert [gpu_name(name) for name in ("H100_SXM", "b200", "l40s")] == ["h100-sxm", "b200-sxm", "l40s"]
+
+
+@pytest.mark.parametrize(
+    ("system", "gpu"),
+    [
+        ("H100_SXM", "h100-sxm"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H200", "h200-sxm"),
+        ("h200_nvl", "h200-nvl"),
+        ("b200", "b200-sxm"),
+        ("gb200_sxm", "gb200"),
+        ("GB300-NVL72", "gb300"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-server"),
+        ("AMD Instinct MI300X OAM", "mi300x"),
+    ],
+)
+def test_gpus_are_known_as_drivers_and_benchmarks_spell_them(system: str, gpu: str) -> None:
+    assert gpu_name(system) == gpu
+
+
+@pytest.mark.parametrize(
+    ("model", "shipped"),
+    [
+        ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek-v3"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama-3.1-70b"),
+        ("mistralai/Mixtral-8x22B-Instruct-v0.1", "mixtral-8x22b"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b"),
+        ("LLAMA3.1_70B", "llama-3.1-70b"),
+        ("GPT_OSS_120B", "gpt-oss-120b"),
+    ],
+)
+def test_releases_of_the_same_sizes_are_known_under_their_names(model: str, shipped: str) -> None:
+    assert row_model(model, "", "vllm", None).name == shipped
 
 
 @pytest.mark.parametrize(
@@ -198,6 +237,13 @@ def test_names_that_benchmarks_use() -> None:
         ("deepseek-ai/DeepSeek-R1", "fp4", "trtllm", "'quant_algo': 'NVFP4'"),
         ("openai/gpt-oss-120b", "fp8", "vllm", "mxfp4"),
         ("Qwen/Qwen3-32B-FP8", "bf16", "vllm", None),
+        ("nvidia/DeepSeek-R1-0528-FP4", "", "sglang", "'quant_algo': 'NVFP4'"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "", "vllm", "'quant_method': 'fp8'"),
+        ("meta-llama/Llama-3.1-8B", "w8a8", "vllm", "'num_bits': 8, 'type': 'int'"),
+        ("meta-llama/Llama-3.1-8B", "int4_wo", "trtllm", "'num_bits': 4, 'type': 'int'"),
+        ("meta-llama/Llama-3.1-8B", "w4a8_mxfp4_mxfp8", "trtllm", "'quant_algo': 'NVFP4'"),
+        ("meta-llama/Llama-3.1-8B", "auto", "vllm", None),
+        ("deepseek-ai/DeepSeek-V4-Flash", "fp4", "sglang", "'weight_block_size': [128, 128]"),
     ],
 )
 def test_the_weights_form_is_the_rows_or_the_checkpoints(
@@ -211,6 +257,8 @@ def test_schedulers_that_overlap() -> None:
     vllm = [overlaps("vllm", version) for version in ("", "0.12.0", "0.14.0", "0.18.0", "1.0")]
     assert vllm == [True, False, True, True, True]
     assert overlaps("sglang", "0.5.1.post1")
+    (row,) = read_latency(f"{HEADER},backend_version\n{ROW},v0.12.0", "rows")
+    assert not overlaps("vllm", row.version)
 
 
 def test_an_unknown_form_is_refused() -> None:
