@@ -17,9 +17,9 @@ GEMM_KEYS = {
     "sq": ("sq", "fp8"),
     "int8_wo": ("int8_wo", "bfloat16"),
     "int4_wo": ("int4_wo", "bfloat16"),
-    "nvfp4": ("nvfp4",),
+    "nvfp4": ("nvfp4", "fp8_block", "fp8"),
     "w4a16_mxfp4": ("w4a16_mxfp4", "bfloat16"),
-    "w4a8_mxfp4_mxfp8": ("w4a8_mxfp4_mxfp8", "nvfp4", "bfloat16"),
+    "w4a8_mxfp4_mxfp8": ("w4a8_mxfp4_mxfp8", "nvfp4", "fp8_block", "bfloat16"),
 }
 """Stored form of weights -> whose constants price it, by preference; bytes and peak stay its own."""
 UNFUSED = ("trtllm", "fp8", "nvfp4")

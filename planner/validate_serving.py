@@ -8,6 +8,7 @@ from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 
+from planner.architectures import resolve
 from planner.blocks import Moe
 from planner.calibrate.accuracy import summary
 from planner.calibrate.shipped import calibrations_for, small_kernels
@@ -230,13 +231,15 @@ def _times(gpu: str, kind: str, measured_on: str | None) -> KernelTimes:
 
 
 def _deployment(run: Run, configs: Path | None) -> Deployment:
+    """The deployment of a run; whoever measured lengths over the config's positions had let the engine go beyond."""
     found = row_model(run.model, run.precision, run.backend, configs)
+    context = min(run.context, resolve(found.config, found.origin).max_positions)
     spread = run.moe_ep > 1 and has_experts(found)
     engine = ENGINES.get(run.backend) or nearest_engine(f"vllm-{run.version}" if run.version else None)
     overrides: dict[str, object] = {
         "accelerator": run.gpu,
         "engine": engine,
-        "workload": {"name": "row", "context_tokens": run.context, "concurrency": 1, "source": "a measured row"},
+        "workload": {"name": "row", "context_tokens": context, "concurrency": 1, "source": "a measured row"},
         "price": PRICE,
         "parallelism.tp": run.tp,
         "parallelism.pp": run.pp,

@@ -264,3 +264,22 @@ def test_schedulers_that_overlap() -> None:
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(InputError, match="weights in 'q4_k_m' are not known"):
         row_model("meta-llama/Llama-3.1-8B", "q4_k_m", "vllm", None)
+
+
+def test_lengths_over_the_configs_positions_are_predicted() -> None:
+    line = ROW.replace("meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-8B").replace("1024", "60000")
+    (row,) = read_latency(f"{HEADER}\n{line}", "rows")
+    score = score_serving([row], None)
+    assert score.refused == {}
+    assert score.predictions[0]["ttft_ms"] > 1000
+
+
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_four_bits_are_no_slower_where_the_calibration_never_saw_them(backend: str) -> None:
+    lines = (f"{form},{backend},deepseek-ai/DeepSeek-R1,mi355x,1024,1024,8,64,,,{form}" for form in ("fp8", "fp4"))
+    rows = read_latency("\n".join((f"{HEADER},precision", *lines)), "rows")
+    score = score_serving(rows, None)
+    assert score.predictions[1]["tpot_ms"] < score.predictions[0]["tpot_ms"]
+    assert score.calibrations == {
+        f"mi355x {backend}": f"h100-sxm-{backend} (another GPU's: h100-sxm, on this one's datasheet peaks)"
+    }
