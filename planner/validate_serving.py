@@ -90,7 +90,7 @@ class Prepared:
         asked: the client's concurrency, for which its engine was set up; None: the engine's default limit
         """
         tokens = isl + osl if self.reserves_output else isl + osl // 2
-        held = self.pool.requests(tokens)
+        held = self.pool.decoding(tokens)
         if held < 1:
             raise InputError(f"not one request of {tokens:,} tokens fits beside the weights")
         limit = max(self.max_num_seqs or held, ceil_div(asked or 1, self.dp))

@@ -82,9 +82,13 @@ def test_more_memory_never_holds_fewer_requests(model: str, engine: str) -> None
     pool = pool_of(model, engine)
     assert isinstance(pool, BlockPool | PlainPool | TokenPool)
     for tokens in (128, 8192):
-        requests = [replace(pool, kv_bytes=n * GIB).requests(tokens) for n in (0, 1, 2, 8, 33, 64)]
+        sizes = [replace(pool, kv_bytes=n * GIB) for n in (0, 1, 2, 8, 33, 64)]
+        requests = [each.requests(tokens) for each in sizes]
         assert requests == sorted(requests)
         assert requests[0] == 0 < requests[-1]
+        decoding = [each.decoding(tokens) for each in sizes]
+        assert decoding == sorted(decoding)
+        assert all(few <= many and bool(few) == bool(many) for few, many in zip(requests, decoding, strict=True))
 
 
 def plain_bytes(group: Group, tokens: int) -> int:
