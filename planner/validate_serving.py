@@ -34,6 +34,8 @@ OVERLAPS = ("trtllm", "sglang")
 """Engines that do so in every version that rows name."""
 OVERLAPS_FROM = (0, 14)
 """vLLM's first such version."""
+ALL_MEMORY = {"memory.workspace_gib": 0, "memory.reserve_gib": 0}
+"""A row was measured, so its engine was told to leave less free than it does by default; how much is not recorded."""
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput"}
 
 
@@ -67,6 +69,8 @@ class ServingScore:
     predictions: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """By place among the rows; a refused row is absent."""
     refused: dict[int, str] = field(default_factory=dict)
+    tight: dict[int, str] = field(default_factory=dict)
+    """Rows that ran although an engine with its defaults would hold not one request: predicted without a reserve."""
     calibrations: dict[str, str] = field(default_factory=dict)
     """GPU and engine of predicted rows -> the calibration asked first, with a word where it is another GPU's."""
     slices: list[Slice] = field(default_factory=list)
@@ -83,6 +87,8 @@ class Prepared:
     """The engine reserves a request's whole length (TensorRT-LLM); False: blocks on demand."""
     dp: int
     moe: bool
+    tight: bool = False
+    """The engine's reserve and workspace are left out, as with them not one request would fit."""
 
     def slots(self, isl: int, osl: int, asked: int | None) -> int:
         """Requests that run at once: by memory, at their whole or mean length, and by the scheduler.
@@ -124,6 +130,8 @@ def score_serving(
             score.predictions[place] = predict(row, prepared)
             times = prepared.replica.times
             score.calibrations[f"{times.gpu.name} {row.backend}"] = _calibration(times)
+            if prepared.tight:
+                score.tight[place] = row.id
         except PlannerError as error:
             score.refused[place] = f"line {row.line}, {row.id}: refused: {error.problems[0]}"
     score.slices.extend(_slices(rows, kinds, score.predictions))
@@ -184,6 +192,9 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
     if run.gpu not in names("accelerator"):
         raise InputError(f"accelerator {run.gpu!r} is not shipped{nearest(run.gpu, names('accelerator'))}")
     deployment = _deployment(run, configs)
+    tight = governing_rank(deployment).pool.requests(deployment.scenario.context) < 1
+    if tight:
+        deployment = _deployment(run, configs, ALL_MEMORY)
     engine = deployment.scenario.engine
     moe = any(isinstance(layer.ffn, Moe) for layer in deployment.stack.layers)
     if moe and run.tp * run.dp % run.moe_ep:
@@ -206,7 +217,7 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
         pipeline_share=pipeline_share(deployment.stack, run.pp),
     )
     pool = governing_rank(deployment).pool
-    return Prepared(replica, pool, deployment.max_num_seqs, run.backend == "trtllm", run.dp, moe)
+    return Prepared(replica, pool, deployment.max_num_seqs, run.backend == "trtllm", run.dp, moe, tight)
 
 
 def overlaps(backend: str, version: str) -> bool:
@@ -230,8 +241,11 @@ def _times(gpu: str, kind: str, measured_on: str | None) -> KernelTimes:
     return KernelTimes(accelerator, calibrations_for(accelerator, kind, measured_on), small_kernels())
 
 
-def _deployment(run: Run, configs: Path | None) -> Deployment:
-    """The deployment of a run; whoever measured lengths over the config's positions had let the engine go beyond."""
+def _deployment(run: Run, configs: Path | None, memory: Mapping[str, object] | None = None) -> Deployment:
+    """The deployment of a run; whoever measured lengths over the config's positions had let the engine go beyond.
+
+    memory: overrides of its memory; None: the engine's defaults
+    """
     found = row_model(run.model, run.precision, run.backend, configs)
     context = min(run.context, resolve(found.config, found.origin).max_positions)
     spread = run.moe_ep > 1 and has_experts(found)
@@ -245,6 +259,7 @@ def _deployment(run: Run, configs: Path | None) -> Deployment:
         "parallelism.pp": run.pp,
         "parallelism.dp": run.dp,
         "parallelism.ep": run.tp * run.dp if spread else 1,
+        **(memory or {}),
     }
     fields: dict[str, object] = {"name": found.name, "config": found.config, "source": found.source}
     if found.hf_quant_config:
@@ -308,6 +323,9 @@ def lines(score: ServingScore) -> Iterator[str]:
     yield f"rows {score.rows:,}, measured {score.measured:,}, {counts}"
     for where, name in score.calibrations.items():
         yield f"{where} by calibration {name}"
+    if score.tight:
+        first = next(iter(score.tight.values()))
+        yield f"rows that fit without the engine's reserve only: {len(score.tight):,}, first {first}"
     if score.slices:
         yield _line("metric", "slice", "rows", "refused", "median", "p90", "bias", "peer rows", "median", "p90", "bias")
     for each in score.slices:
@@ -344,6 +362,7 @@ def fields(score: ServingScore) -> dict[str, object]:
         "measured": score.measured,
         "predicted": len(score.predictions),
         "refused": list(score.refused.values()),
+        "tight": list(score.tight.values()),
         "calibrations": score.calibrations,
         "slices": [asdict(each) for each in score.slices],
     }

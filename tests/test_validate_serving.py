@@ -12,7 +12,7 @@ from planner.cli import app
 from planner.errors import InputError
 from planner.row_models import form_in_name, gpu_name, plain_name, row_model
 from planner.serving_rows import read_latency, read_throughput
-from planner.validate_serving import ServingScore, Slice, overlaps, score_serving
+from planner.validate_serving import ServingScore, Slice, lines, overlaps, score_serving
 from tests.scenarios import ORACLES
 
 LATENCY, THROUGHPUT = ORACLES / "serving_latency.csv", ORACLES / "trtllm_throughput.csv"
@@ -100,7 +100,7 @@ def test_a_packed_file_without_measurements_is_predicted_only(tmp_path: Path) ->
     path.write_bytes(gzip.compress(f"{header}\n{row}\n".encode()))
     found = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out), "--format", "json"])
     assert found.exit_code == 0
-    counts = {"rows": 1, "measured": 0, "predicted": 1, "refused": [], "slices": []}
+    counts = {"rows": 1, "measured": 0, "predicted": 1, "refused": [], "tight": [], "slices": []}
     assert json.loads(found.stdout) == counts | {"calibrations": {"h100-sxm vllm": "h100-sxm-vllm"}}
     _, _, tpot = out.read_text("utf-8").splitlines()[1].split(",")
     assert 5 < float(tpot) < 12
@@ -272,6 +272,17 @@ def test_lengths_over_the_configs_positions_are_predicted() -> None:
     score = score_serving([row], None)
     assert score.refused == {}
     assert score.predictions[0]["ttft_ms"] > 1000
+
+
+def test_a_row_that_ran_takes_the_memory_that_weights_leave() -> None:
+    """Llama 3.1 70B in 16 bits on two H100: SGLang's default reserve leaves its cache nothing."""
+    line = "{0},{1},meta-llama/Llama-3.1-70B,h100-sxm,1024,256,{2},8,,"
+    rows = [line.format("a", "sglang", 2), line.format("b", "sglang", 4), line.format("c", "sglang", 1)]
+    score = score_serving(read_latency("\n".join((HEADER, *rows)), "rows"), None)
+    assert score.tight == {0: "a"}
+    assert list(score.predictions) == [0, 1]
+    assert "not one request of 1,152 tokens fits beside the weights" in score.refused[2]
+    assert "rows that fit without the engine's reserve only: 1, first a" in list(lines(score))
 
 
 @pytest.mark.parametrize("backend", ["vllm", "sglang"])
