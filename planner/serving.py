@@ -187,15 +187,16 @@ def benchmark_ttft(
     input_tokens, output_tokens: of one request [token]
     in_waves: lengths are equal, as in tpot: where decodes wait, every request then belongs to a burst [1]
     returns: time [s]
-    assumes: s = 0.1, ten prompts per open request; the burst's prompts are taken in G groups that fill a step, g each;
-        a request that finds no slot waits its share of one request's time T
+    assumes: s = 0.1, ten prompts per open request; the burst's prompts, of which each data-parallel rank takes its mean
+        share, are taken in G groups that fill a step, g each; a request that finds no slot waits its share of one
+        request's time T
     source: InferenceX's serving benchmark (vLLM's benchmark_serving.py with request_rate inf)
     """
     batch = min(concurrency, slots)
     each = tpot(replica, batch, input_tokens, output_tokens, in_waves=in_waves).seconds
     first = first_token(replica, batch, input_tokens, output_tokens).seconds
-    local = max(1, ceil(batch / replica.work.ranks.dp))
-    together = max(1, min(local, (replica.chunk_tokens or input_tokens) // input_tokens))
+    local = max(1.0, batch / replica.work.ranks.dp)
+    together = max(1, min(int(local), (replica.chunk_tokens or input_tokens) // input_tokens))
     group = prefill_terms(replica, input_tokens, count=together).seconds
     burst = group * (local / together + 1) / 2
     waiting = max(0.0, concurrency / slots - 1) * (first + output_tokens * each)

@@ -85,6 +85,13 @@ def test_a_benchmarks_first_tokens_wait_for_its_burst_and_for_slots() -> None:
     assert waiting > many + 512 * tpot(mixing, 64, 1024, 512).seconds
 
 
+def test_one_more_request_than_ranks_share_evenly_does_not_lengthen_everyones_wait() -> None:
+    waits = replica(mixes=False)
+    spread = replace(waits, work=replace(waits.work, ranks=replace(waits.work.ranks, dp=8)))
+    even, odd, more = (benchmark_ttft(spread, n, 64, 1024, 512, in_waves=True) for n in (16, 17, 24))
+    assert even < odd < 1.1 * even < more
+
+
 def test_load_is_a_fixed_point_of_littles_law() -> None:
     mixing = replica()
     found = under_load(mixing, 4.0, 256, 1024, 256)
