@@ -274,6 +274,34 @@ def test_lengths_over_the_configs_positions_are_predicted() -> None:
     assert score.predictions[0]["ttft_ms"] > 1000
 
 
+PARALLEL = f"{HEADER},batch_size,attention_dp_size,moe_tp_size,moe_ep_size,gemm_quant_mode,moe_quant_mode"
+
+
+@pytest.mark.parametrize(
+    ("tp", "concurrency", "rest", "expected"),
+    [
+        (1, 512, "64,8,1,8,,", (1, 8, 8, 512)),
+        (1, 64, "64,8,1,8,,", (1, 8, 8, 64)),
+        (8, 512, "64,8,1,8,,", (1, 8, 8, 512)),
+        (8, 512, "64,2,1,8,,", (4, 2, 8, 128)),
+        (4, 512, "64,2,1,8,,", (4, 2, 8, 128)),
+        (8, 64, "64,1,8,1,,", (8, 1, 1, 64)),
+        (8, 128, "64,1,8,1,,", (8, 1, 1, 64)),
+    ],
+)
+def test_ranks_and_load_of_data_parallel_attention(
+    tp: int, concurrency: int, rest: str, expected: tuple[int, int, int, int]
+) -> None:
+    (row,) = read_latency(f"{PARALLEL}\na,sglang,m,h100,1024,256,{tp},{concurrency},,,{rest}", "rows")
+    assert (row.tp, row.dp, row.moe_ep, row.concurrency) == expected
+
+
+def test_experts_say_the_form_where_the_rest_is_in_16_bits() -> None:
+    modes = ("bfloat16,nvfp4", "fp8_block,fp8", "bfloat16,", "bfloat16,bfloat16")
+    text = "\n".join((PARALLEL, *(f"a,sglang,m,h100,1024,256,8,64,,,64,1,8,1,{each}" for each in modes)))
+    assert [row.precision for row in read_latency(text, "rows")] == ["nvfp4", "fp8_block", "bfloat16", "bfloat16"]
+
+
 def test_a_row_that_ran_takes_the_memory_that_weights_leave() -> None:
     """Llama 3.1 70B in 16 bits on two H100: SGLang's default reserve leaves its cache nothing."""
     line = "{0},{1},meta-llama/Llama-3.1-70B,h100-sxm,1024,256,{2},8,,"
