@@ -221,6 +221,12 @@ def test_gpus_are_known_as_drivers_and_benchmarks_spell_them(system: str, gpu: s
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b"),
         ("LLAMA3.1_70B", "llama-3.1-70b"),
         ("GPT_OSS_120B", "gpt-oss-120b"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
+        ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2.5-nvfp4"),
+        ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
+        ("sgl-project/DeepSeek-V4-Pro-FP8", "deepseek-v4-pro-fp8"),
+        ("deepseek-ai/DeepSeek-V4-Pro", "deepseek-v4-pro"),
+        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", "llama-4-maverick-17b-128e"),
     ],
 )
 def test_releases_of_the_same_sizes_are_known_under_their_names(model: str, shipped: str) -> None:
