@@ -140,10 +140,12 @@ def with_form(model: Model, form: str, backend: str) -> Model:
     """The model with the form of weights that a row says, where its config has not that form already.
 
     A checkpoint's own form counts where it has the same bits: "fp8" of a block-scaled checkpoint is its blocks, and
-    mxfp4 stays mxfp4. TensorRT-LLM's fp8 and every nvfp4 checkpoint are ModelOpt's, whose cache is fp8.
+    mxfp4 stays mxfp4. TensorRT-LLM's fp8 and every nvfp4 checkpoint are ModelOpt's, whose cache is fp8. Else the fp8 of
+    a mixture of experts is its vendor's, in blocks, whatever the row calls it.
     """
     stored = _bits(model)
-    if not form or stored == 4 or (stored == 8 and form not in (*FOUR_BITS, "plain")):
+    own = stored == 4 or (stored == 8 and form not in (*FOUR_BITS, "plain"))
+    if not form or (own and not (form == "fp4" and _integers(model))):
         return model
     config = {name: value for name, value in model.config.items() if name != "quantization_config"}
     if form != "plain":
@@ -157,7 +159,7 @@ def _declared(form: str, backend: str, *, mixture: bool) -> dict[str, Any]:
     if form == "fp4":
         ignore = [*KEPT, *TOWERS] if mixture else kept
         return {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ignore, "kv_cache_quant_algo": "FP8"}
-    if form == "fp8_block":
+    if form == "fp8_block" or (form == "fp8" and mixture and backend != "trtllm"):
         return {"quant_method": "fp8", "weight_block_size": [128, 128], "ignored_layers": TOWERS}
     if form == "fp8" and backend == "trtllm":
         return {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": kept, "kv_cache_quant_algo": "FP8"}
@@ -176,12 +178,23 @@ def has_experts(model: Model) -> bool:
     return any(value and "expert" in name for config in configs for name, value in config.items())
 
 
+def _said(model: Model) -> str:
+    """What a checkpoint says of its own form; empty: 16 bits."""
+    text = model.config.get("text_config")
+    configs = (model.config, text if isinstance(text, dict) else {})
+    fields = ("quantization_config", "compression_config", "expert_dtype")
+    said = [config.get(name) for config in configs for name in fields]
+    return "".join(str(each).lower() for each in (*said, model.hf_quant_config) if each)
+
+
+def _integers(model: Model) -> bool:
+    """Whether a 4-bit checkpoint holds whole numbers."""
+    said = _said(model)
+    return "'type': 'int'" in said or "int4" in said or "awq" in said or "gptq" in said
+
+
 def _bits(model: Model) -> int:
     """Bits of the checkpoint's own form: 16, 8 or 4."""
-    text = str(model.config.get("quantization_config") or "") + str(model.hf_quant_config or "")
-    text += str(model.config.get("compression_config") or "") + str(model.config.get("expert_dtype") or "")
-    if not text:
-        return 16
-    lowered = text.lower()
+    said = _said(model)
     four = ("fp4", "'num_bits': 4", "'bits': 4", "int4", "awq")
-    return 4 if any(mark in lowered for mark in four) else 8
+    return 16 if not said else 4 if any(mark in said for mark in four) else 8

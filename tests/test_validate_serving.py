@@ -249,6 +249,9 @@ def test_releases_of_the_same_sizes_are_known_under_their_names(model: str, ship
         ("meta-llama/Llama-3.1-8B", "int4_wo", "trtllm", "'num_bits': 4, 'type': 'int'"),
         ("meta-llama/Llama-3.1-8B", "w4a8_mxfp4_mxfp8", "trtllm", "'quant_algo': 'NVFP4'"),
         ("meta-llama/Llama-3.1-8B", "auto", "vllm", None),
+        ("Qwen/Qwen3.5-397B-A17B", "fp8", "vllm", "'weight_block_size': [128, 128]"),
+        ("Qwen/Qwen3.5-397B-A17B", "fp8", "trtllm", "'quant_algo': 'FP8'"),
+        ("moonshotai/Kimi-K2.5", "fp4", "trtllm", "'quant_algo': 'NVFP4'"),
         ("deepseek-ai/DeepSeek-V4-Flash", "fp4", "sglang", "'weight_block_size': [128, 128]"),
     ],
 )
