@@ -194,3 +194,13 @@ def test_plain_models_hold_what_they_reserve(model: str) -> None:
     for tokens in (1, 1000, 4096):
         assert pool.held_bytes(tokens) == pool.reserved_bytes(tokens)
         assert len(pool.groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "share"), [("deepseek-v4-flash", "0.1"), ("gemma-4-26b-a4b", "0.15"), ("gpt-oss-120b", "0.8")]
+)
+def test_sglang_gives_windows_the_share_that_is_their_models_default(model: str, share: str) -> None:
+    """SGLang 0.5, srt/server_args.py: swa_full_tokens_ratio of DeepSeek V4 and Gemma 4, and of all others."""
+    pool = pool_of(model, "sglang-0.5")
+    assert isinstance(pool, TokenPool)
+    assert str(pool.window_share) == share
