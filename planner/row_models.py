@@ -56,6 +56,10 @@ FORMS = (
 """Forms of weights, and what precision columns and names call them; the first that matches."""
 FOUR_BITS = ("fp4", "int4")
 TOWERS = ["*visual*", "*vision*", "*audio*"]
+BLOCK = 128
+"""Side of the blocks of published fp8 checkpoints."""
+NARROW = ["*in_proj_a", "*in_proj_b", "*in_proj_ba"]
+"""What published block-scaled checkpoints of linear attention leave in 16 bits: gates of a number per head."""
 KEPT = ["lm_head", "*self_attn*", "*attn.*", "*linear_attn*", "*mlp.gate", "*router*"]
 """What published NVFP4 checkpoints of mixtures of experts leave in 16 bits."""
 
@@ -141,7 +145,7 @@ def with_form(model: Model, form: str, backend: str) -> Model:
 
     A checkpoint's own form counts where it has the same bits: "fp8" of a block-scaled checkpoint is its blocks, and
     mxfp4 stays mxfp4. TensorRT-LLM's fp8 and every nvfp4 checkpoint are ModelOpt's, whose cache is fp8. Else the fp8 of
-    a mixture of experts is its vendor's, in blocks, whatever the row calls it.
+    a mixture's experts is in their vendor's blocks, whatever the row calls it.
     """
     stored = _bits(model)
     own = stored == 4 or (stored == 8 and form not in (*FOUR_BITS, "plain"))
@@ -149,41 +153,50 @@ def with_form(model: Model, form: str, backend: str) -> Model:
         return model
     config = {name: value for name, value in model.config.items() if name != "quantization_config"}
     if form != "plain":
-        config["quantization_config"] = _declared(form, backend, mixture=has_experts(model))
+        widths = [config.get("moe_intermediate_size") for config in _configs(model)]
+        blocks = all(width % BLOCK == 0 for width in widths if isinstance(width, int))
+        config["quantization_config"] = _declared(form, backend, mixture=has_experts(model), blocks=blocks)
     return model.model_copy(update={"config": config, "hf_quant_config": None, "weights": None})
 
 
-def _declared(form: str, backend: str, *, mixture: bool) -> dict[str, Any]:
-    """What checkpoints in a form write as their quantization_config."""
+def _declared(form: str, backend: str, *, mixture: bool, blocks: bool) -> dict[str, Any]:
+    """What checkpoints in a form write as their quantization_config.
+
+    blocks: experts are whole blocks wide
+    """
     kept = ["lm_head", *TOWERS]
     if form == "fp4":
         ignore = [*KEPT, *TOWERS] if mixture else kept
         return {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ignore, "kv_cache_quant_algo": "FP8"}
-    if form == "fp8_block" or (form == "fp8" and mixture and backend != "trtllm"):
-        return {"quant_method": "fp8", "weight_block_size": [128, 128], "ignored_layers": TOWERS}
+    if form == "fp8_block":
+        return {"quant_method": "fp8", "weight_block_size": [BLOCK, BLOCK], "ignored_layers": [*TOWERS, *NARROW]}
     if form == "fp8" and backend == "trtllm":
         return {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": kept, "kv_cache_quant_algo": "FP8"}
-    if form == "fp8":
+    if form == "fp8" and not mixture:
         return {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": TOWERS}
-    shared = {"strategy": "channel"} if form == "int8" else {"strategy": "group", "group_size": 128}
-    weights = {"num_bits": 8 if form == "int8" else 4, "type": "int", "symmetric": True, **shared}
-    group = {"targets": ["Linear"], "weights": weights}
-    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": kept}
+    kind = "float" if form == "fp8" else "int"
+    linear = {"num_bits": 4 if form == "int4" else 8, "type": kind, "symmetric": True, "strategy": "channel"}
+    groups = {"linear": {"targets": ["Linear"], "weights": linear}}
+    if form == "fp8" and blocks:
+        weights = {**linear, "strategy": "block", "block_structure": [BLOCK, BLOCK]}
+        groups["experts"] = {"targets": ["re:.*\\bexperts.*"], "weights": weights}
+    return {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": kept}
 
 
 def has_experts(model: Model) -> bool:
     """Whether a config is of a mixture of experts."""
+    return any(value and "expert" in name for config in _configs(model) for name, value in config.items())
+
+
+def _configs(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
     text = model.config.get("text_config")
-    configs = (model.config, text if isinstance(text, dict) else {})
-    return any(value and "expert" in name for config in configs for name, value in config.items())
+    return model.config, text if isinstance(text, dict) else {}
 
 
 def _said(model: Model) -> str:
     """What a checkpoint says of its own form; empty: 16 bits."""
-    text = model.config.get("text_config")
-    configs = (model.config, text if isinstance(text, dict) else {})
     fields = ("quantization_config", "compression_config", "expert_dtype")
-    said = [config.get(name) for config in configs for name in fields]
+    said = [config.get(name) for config in _configs(model) for name in fields]
     return "".join(str(each).lower() for each in (*said, model.hf_quant_config) if each)
 
 

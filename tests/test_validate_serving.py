@@ -249,7 +249,7 @@ def test_releases_of_the_same_sizes_are_known_under_their_names(model: str, ship
         ("meta-llama/Llama-3.1-8B", "int4_wo", "trtllm", "'num_bits': 4, 'type': 'int'"),
         ("meta-llama/Llama-3.1-8B", "w4a8_mxfp4_mxfp8", "trtllm", "'quant_algo': 'NVFP4'"),
         ("meta-llama/Llama-3.1-8B", "auto", "vllm", None),
-        ("Qwen/Qwen3.5-397B-A17B", "fp8", "vllm", "'weight_block_size': [128, 128]"),
+        ("Qwen/Qwen3.5-397B-A17B", "fp8", "vllm", "'block_structure': [128, 128]"),
         ("Qwen/Qwen3.5-397B-A17B", "fp8", "trtllm", "'quant_algo': 'FP8'"),
         ("moonshotai/Kimi-K2.5", "fp4", "trtllm", "'quant_algo': 'NVFP4'"),
         ("deepseek-ai/DeepSeek-V4-Flash", "fp4", "sglang", "'weight_block_size': [128, 128]"),
@@ -281,6 +281,23 @@ def test_lengths_over_the_configs_positions_are_predicted() -> None:
     score = score_serving([row], None)
     assert score.refused == {}
     assert score.predictions[0]["ttft_ms"] > 1000
+
+
+@pytest.mark.parametrize(
+    ("model", "precision"),
+    [
+        ("Qwen/Qwen3.5-397B-A17B", "fp8"),
+        ("Qwen/Qwen3.5-397B-A17B", "fp8_block"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "fp8"),
+        ("zai-org/GLM-4.5", "fp8"),
+        ("moonshotai/Kimi-K2.5", "int4_wo"),
+        ("Qwen/Qwen2.5-72B-Instruct", "int4"),
+    ],
+)
+def test_forms_that_rows_give_a_config_divide_over_its_ranks(model: str, precision: str) -> None:
+    rows = read_latency(f"{HEADER},precision\na,vllm,{model},b300,1024,256,8,16,,,{precision}", "rows")
+    score = score_serving(rows, None)
+    assert score.refused == {}
 
 
 PARALLEL = f"{HEADER},batch_size,attention_dp_size,moe_tp_size,moe_ep_size,gemm_quant_mode,moe_quant_mode"
