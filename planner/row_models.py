@@ -120,7 +120,8 @@ def row_model(model: str, precision: str, backend: str, configs: Path | None) ->
 def _reference(model: str, wanted: str, configs: Path | None) -> str:
     """The folder among the configs that has its own name, else of folders and shipped models the one most alike.
 
-    That is one in the form that is wanted, then a folder, then one in no form of its own.
+    That is one in the form that is wanted, then a folder, then one in no form of its own. A name without its sizes is
+    enough where one model only begins with it.
     """
     folders = sorted(path for path in configs.iterdir() if (path / "config.json").is_file()) if configs else []
     exact = [path for path in folders if path.name in (model, model.replace("/", "__"))]
@@ -130,6 +131,9 @@ def _reference(model: str, wanted: str, configs: Path | None) -> str:
     plain = plain_name(model)
     alike = [(name, ref) for name, ref in known if plain_name(name) == plain]
     alike = alike or [(name, ref) for name, ref in known if _loosely(plain_name(name)) == _loosely(plain)]
+    if not alike:
+        longer = [(name, ref) for name, ref in known if plain_name(name).startswith(plain.replace("_", "-") + "-")]
+        alike = longer if len({plain_name(name) for name, _ in longer}) == 1 else []
     if not alike:
         raise InputError(f"no config is known for {model!r}{nearest(plain, names('model'))}")
     return min(alike, key=lambda each: _unlike(each[0], each[0] == each[1], wanted))[1]

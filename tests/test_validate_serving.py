@@ -221,6 +221,8 @@ def test_gpus_are_known_as_drivers_and_benchmarks_spell_them(system: str, gpu: s
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nemotron-3-nano-30b-a3b"),
         ("LLAMA3.1_70B", "llama-3.1-70b"),
         ("GPT_OSS_120B", "gpt-oss-120b"),
+        ("QWEN3_235B", "qwen3-235b-a22b"),
+        ("llama-4-maverick", "llama-4-maverick-17b-128e"),
         ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
         ("nvidia/Kimi-K2.5-NVFP4", "kimi-k2.5-nvfp4"),
         ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
@@ -260,6 +262,11 @@ def test_the_weights_form_is_the_rows_or_the_checkpoints(
 ) -> None:
     found = row_model(model, precision, backend, None).config.get("quantization_config")
     assert declared in str(found) if declared else found is None
+
+
+def test_a_name_that_several_models_begin_with_is_refused() -> None:
+    with pytest.raises(InputError, match="no config is known for 'openai/gpt-oss'"):
+        row_model("openai/gpt-oss", "", "vllm", None)
 
 
 def test_schedulers_that_overlap() -> None:
