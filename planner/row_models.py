@@ -30,6 +30,8 @@ SAME_SIZES = {
     "llama-3.3-70b": "llama-3.1-70b",
     "deepseek-r1-distill-llama-8b": "llama-3.1-8b",
     "deepseek-r1-distill-llama-70b": "llama-3.1-70b",
+    "deepseek-r1-distill-qwen-7b": "qwen2.5-7b",
+    "qwen2-72b": "qwen2.5-72b",
     "deepseek-v3.1": "deepseek-v3",
     "deepseek-v3.1-terminus": "deepseek-v3",
     "deepseek-v3.2-exp": "deepseek-v3.2",
