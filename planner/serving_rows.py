@@ -16,6 +16,7 @@ LATENCY_COLUMNS = ("id", "backend", "model_path", "system", "isl", "osl", "tp_si
 THROUGHPUT_COLUMNS = ("model", "gpu", "tp", "isl", "osl")
 PLAIN = ("bfloat16", "bf16", "float16", "fp16")
 BACKENDS = ("vllm", "sglang", "trtllm")
+_SPELLINGS = {"trt": "trtllm", "trt-llm": "trtllm", "tensorrt-llm": "trtllm", "tensorrtllm": "trtllm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _latency_row(cells: _Cells, line: int) -> ServingRow:
         line=line,
         id=cells.text("id", needed=True),
         source=cells.text("src"),
-        backend=cells.text("backend", needed=True).lower(),
+        backend=_backend(cells.text("backend", needed=True)),
         version=cells.text("backend_version").lower().removeprefix("v"),
         model=cells.text("model_path", needed=True),
         gpu=cells.text("system", needed=True),
@@ -178,6 +179,12 @@ def _latency_row(cells: _Cells, line: int) -> ServingRow:
         measured=cells.figures({"ttft_ms": "silicon_ttft_ms", "tpot_ms": "silicon_tpot_ms"}),
         peer=cells.figures({"ttft_ms": "aic_ttft_ms", "tpot_ms": "aic_tpot_ms"}),
     )
+
+
+def _backend(named: str) -> str:
+    """The engine, also where a router before it is named too."""
+    name = named.lower().replace("_", "-").removeprefix("dynamo-")
+    return _SPELLINGS.get(name, name)
 
 
 def _ranks(cells: _Cells) -> tuple[int, int, int]:
@@ -216,7 +223,7 @@ def _throughput_row(cells: _Cells, line: int) -> ServingRow:
         line=line,
         id=cells.text("id") or f"line-{line}",
         source=cells.text("src"),
-        backend=(cells.text("backend") or "trtllm").lower(),
+        backend=_backend(cells.text("backend") or "trtllm"),
         version=cells.text("version") or cells.text("backend_version"),
         model=cells.text("model", needed=True),
         gpu=cells.text("gpu", needed=True),

@@ -332,6 +332,12 @@ def test_ranks_and_load_of_data_parallel_attention(
     assert (row.tp, row.dp, row.moe_ep, row.concurrency) == expected
 
 
+@pytest.mark.parametrize("name", ["TRTLLM", "TensorRT-LLM", "tensorrt_llm", "dynamo-trt"])
+def test_engines_are_known_as_benchmarks_spell_them(name: str) -> None:
+    (row,) = read_latency(f"{HEADER}\n{ROW.replace('vllm', name)}", "rows")
+    assert row.backend == "trtllm"
+
+
 def test_experts_say_the_form_where_the_rest_is_in_16_bits() -> None:
     modes = ("bfloat16,nvfp4", "fp8_block,fp8", "bfloat16,", "bfloat16,bfloat16")
     text = "\n".join((PARALLEL, *(f"a,sglang,m,h100,1024,256,8,64,,,64,1,8,1,{each}" for each in modes)))
