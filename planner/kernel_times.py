@@ -136,11 +136,12 @@ class KernelTimes:
         raise InputError(f"calibration {self.calibrations[0].name} has no constants for {family} of {keys[0]}")
 
     def _without_quantise(self, calibration: Calibration, constants: KernelConstants) -> KernelConstants:
+        """Constants whose start and chain of steps are no longer than those of 16 bits, where nothing is quantised."""
         plain = calibration.find("gemm", "bfloat16")
-        floor = plain.constants.floor_us if plain and isinstance(plain.constants, KernelConstants) else None
-        return constants.model_copy(
-            update={"activation_passes": 0.0, "floor_us": min(constants.floor_us, floor or constants.floor_us)}
-        )
+        least = plain.constants if plain and isinstance(plain.constants, KernelConstants) else constants
+        names = ("floor_us", "serial_ns_per_step")
+        bounded = {name: min(getattr(constants, name), getattr(least, name)) for name in names}
+        return constants.model_copy(update={"activation_passes": 0.0, **bounded})
 
     def matrix(self, work: Work, form: str) -> Terms:
         """One weight matrix."""

@@ -364,3 +364,14 @@ def test_four_bits_are_no_slower_where_the_calibration_never_saw_them(backend: s
     assert score.calibrations == {
         f"mi355x {backend}": f"h100-sxm-{backend} (another GPU's: h100-sxm, on this one's datasheet peaks)"
     }
+
+
+@pytest.mark.parametrize("gpu", ["b200-sxm", "gb200"])
+@pytest.mark.parametrize("concurrency", [1, 16, 64])
+def test_narrow_weights_of_tensorrt_llm_are_no_slower_than_wider_ones(gpu: str, concurrency: int) -> None:
+    """Its tables time fp8 and nvfp4 with a quantise of the inputs, which a step fuses into what comes before."""
+    line = "{0},trtllm,meta-llama/Llama-3.1-70B,{1},1024,1024,8,{2},,,{0}"
+    lines = (line.format(form, gpu, concurrency) for form in ("bf16", "fp8", "nvfp4"))
+    score = score_serving(read_latency("\n".join((f"{HEADER},precision", *lines)), "rows"), None)
+    bf16, fp8, fp4 = (score.predictions[place]["tpot_ms"] for place in range(3))
+    assert fp4 < 1.05 * fp8 < 1.05 * bf16
