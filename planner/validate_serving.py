@@ -212,12 +212,20 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
         work,
         _times(run.gpu, engine.kind, measured_on),
         mixes=run.backend in MIXES,
-        chunk_tokens=deployment.max_num_batched_tokens,
+        chunk_tokens=_chunk_tokens(run, deployment.max_num_batched_tokens),
         steps_in_flight=2 if overlaps(run.backend, run.version) else 1,
         pipeline_share=pipeline_share(deployment.stack, run.pp),
     )
     pool = governing_rank(deployment).pool
     return Prepared(replica, pool, deployment.max_num_seqs, run.backend == "trtllm", run.dp, moe, tight)
+
+
+def _chunk_tokens(run: Run, tokens: int | None) -> int | None:
+    """Most tokens in a step of one data-parallel rank; SGLang's ranks share the replica's.
+
+    source: SGLang 0.5, srt/server_args.py (_handle_data_parallelism)
+    """
+    return max(1, tokens // run.dp) if tokens and run.backend == "sglang" else tokens
 
 
 def overlaps(backend: str, version: str) -> bool:

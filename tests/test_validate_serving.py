@@ -12,7 +12,7 @@ from planner.cli import app
 from planner.errors import InputError
 from planner.row_models import form_in_name, gpu_name, plain_name, row_model
 from planner.serving_rows import read_latency, read_throughput
-from planner.validate_serving import ServingScore, Slice, lines, overlaps, score_serving
+from planner.validate_serving import ServingScore, Slice, lines, overlaps, prepare, score_serving
 from tests.scenarios import ORACLES
 
 LATENCY, THROUGHPUT = ORACLES / "serving_latency.csv", ORACLES / "trtllm_throughput.csv"
@@ -336,6 +336,13 @@ def test_ranks_and_load_of_data_parallel_attention(
 def test_engines_are_known_as_benchmarks_spell_them(name: str) -> None:
     (row,) = read_latency(f"{HEADER}\n{ROW.replace('vllm', name)}", "rows")
     assert row.backend == "trtllm"
+
+
+@pytest.mark.parametrize(("backend", "dp", "tokens"), [("sglang", 1, 8192), ("sglang", 8, 1024), ("vllm", 8, 8192)])
+def test_sglangs_data_parallel_ranks_share_its_chunk(backend: str, dp: int, tokens: int) -> None:
+    text = f"{PARALLEL}\na,{backend},deepseek-ai/DeepSeek-R1,h200,1024,256,{8 // dp},64,,,8,{dp},1,8,,"
+    (row,) = read_latency(text, "rows")
+    assert prepare(row, None, None).replica.chunk_tokens == tokens
 
 
 def test_experts_say_the_form_where_the_rest_is_in_16_bits() -> None:
