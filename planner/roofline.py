@@ -56,6 +56,13 @@ class Step:
     kv_tokens: float = 0.0
     """Mean cached tokens of each."""
     prompts: tuple[Prompt, ...] = ()
+    prompt_ranks: float | None = None
+    """Data-parallel ranks that run such prompts at once, the others decodes only; None: all."""
+
+    def everywhere(self, dp: int) -> int:
+        """Tokens of all data-parallel ranks, which the experts see together."""
+        ranks = dp if self.prompt_ranks is None else min(float(dp), self.prompt_ranks)
+        return self.decodes * dp + round((self.tokens - self.decodes) * ranks)
 
     @property
     def tokens(self) -> int:
@@ -99,7 +106,7 @@ def layer_terms(layer: LayerWork, work: RankWork, times: KernelTimes, step: Step
     for mixer in layer.mixers:
         total += mixer_terms(mixer, work, times, step)
     if layer.experts:
-        total += experts_terms(layer.experts, work, times, tokens)
+        total += experts_terms(layer.experts, work, times, tokens, step.everywhere(work.ranks.dp))
     message = ACTIVATION_BYTES * tokens * work.hidden
     total += times.collective("all_reduce", message, work.ranks.tp).times(layer.reduces)
     return total + times.collective("all_reduce", NORM_BYTES * tokens, work.ranks.tp).times(layer.norm_reduces)
@@ -114,12 +121,12 @@ def _ends(work: RankWork, times: KernelTimes, step: Step) -> Terms:
     return logits + gather + norms + times.small(SAMPLING_KERNELS, SAMPLING_BYTES * outputs * work.vocabulary)
 
 
-def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: int) -> Terms:
+def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: int, every: int) -> Terms:
     """Routed experts of the fullest rank; with data-parallel attention also sending tokens there and back.
 
-    tokens: of one data-parallel rank
+    tokens: of the fullest data-parallel rank
+    every: of all of them
     """
-    every = tokens * work.ranks.dp
     form, matrices = experts.form, experts.matrices
     shape = (experts.hidden, experts.intermediate, experts.top_k, experts.experts, experts.tp, experts.ep)
     done = moe_work(*shape, every, KERNEL_BYTES[form], ROUTING)

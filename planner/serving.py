@@ -48,26 +48,34 @@ class Tpot:
         return self.decode.seconds + self.prefill.seconds
 
 
-def step_of(replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = ()) -> Terms:
-    """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages."""
+def step_of(
+    replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = (), ranks: float | None = None
+) -> Terms:
+    """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages.
+
+    ranks: data-parallel ranks that run such prompts; None: all
+    """
     decodes = ceil(batch / replica.groups) if batch else 0
-    return step_terms(replica.work, replica.times, Step(decodes, kv_tokens, prompts))
+    return step_terms(replica.work, replica.times, Step(decodes, kv_tokens, prompts, ranks))
 
 
-def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1) -> Terms:
+def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1, ranks: float | None = None) -> Terms:
     """Prompts of one length on an idle replica: chunk after chunk.
 
     tokens: new tokens of each prompt
     prior: its tokens that are cached already
     count: prompts that share the steps, where several fit in one
+    ranks: data-parallel ranks that each run as many; None: all
     """
-    return _with_prompts(replica, 0, 0.0, tokens, prior, count)
+    return _with_prompts(replica, 0, 0.0, tokens, prior, count, ranks)
 
 
-def _with_prompts(replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int) -> Terms:
+def _with_prompts(
+    replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int, ranks: float | None = None
+) -> Terms:
     total = Terms()
     for prompts in _steps(replica, batch, tokens, prior, count):
-        total += step_of(replica, batch, kv, prompts)
+        total += step_of(replica, batch, kv, prompts, ranks)
     return total
 
 
@@ -164,12 +172,17 @@ def first_token(replica: Replica, batch: int, input_tokens: int, output_tokens: 
     input_tokens, output_tokens: of one request [token]
     prior: of the prompt's tokens, those in the cache already [token]
     returns: the parts [s]
-    assumes: t the decodes' step, m the prefill, rho its share of the time; it arrives anywhere within a step
+    assumes: t the decodes' step, m the prefill, rho its share of the time, which is also the share of the other
+        data-parallel ranks that have a prompt at once; it arrives anywhere within a step
     source: Pollaczek-Khinchine mean wait with equal service times (Kleinrock 1975, Queueing Systems 1)
     """
     each = tpot(replica, batch, input_tokens, output_tokens, prior)
-    step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior).seconds
     rho = min(0.95, each.prefill.seconds / each.seconds)
+    ranks = 1 + rho * (replica.work.ranks.dp - 1)
+    step, prefill = (
+        each.decode.seconds,
+        prefill_terms(replica, max(1, input_tokens - prior), prior, ranks=ranks).seconds,
+    )
     behind = min(rho * prefill / (2 * (1 - rho)), prefill * (batch - 1) / 2)
     return FirstToken((replica.steps_in_flight - 0.5) * step + behind, prefill, step)
 

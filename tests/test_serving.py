@@ -117,3 +117,13 @@ def test_pipeline_stages_and_data_parallel_ranks_each_take_their_share() -> None
     assert prompt[1] == pytest.approx(prompt[0] / 2, rel=0.2)
     ranks = replica("qwen3-30b-a3b", dp=2, ep=2)
     assert step_of(ranks, 64, 1024).kv == pytest.approx(step_of(replica("qwen3-30b-a3b"), 32, 1024).kv)
+
+
+def test_a_prompt_alone_in_its_replica_brings_the_experts_no_other_ranks_tokens() -> None:
+    ranks = replica("qwen3-30b-a3b", dp=8, ep=8)
+    alone, everywhere = prefill_terms(ranks, 4096, ranks=1), prefill_terms(ranks, 4096)
+    assert alone.seconds < 0.8 * everywhere.seconds
+    assert prefill_terms(ranks, 4096, ranks=8) == everywhere
+    assert prefill_terms(replica(), 4096, ranks=1) == prefill_terms(replica(), 4096)
+    idle, loaded = (first_token(ranks, batch, 4096, 512).prefill_s for batch in (8, 256))
+    assert alone.seconds <= idle < loaded < everywhere.seconds
