@@ -192,7 +192,7 @@ def benchmark_ttft(
 ) -> float:
     """Mean time to first token of a closed-loop benchmark that sends all prompts at once, its concurrency capped.
 
-        (1 - s) TTFT(B) + s g (G + 1) / 2 + (C / B - 1) T
+        (1 - s) TTFT(B) + s g (1 + a (G - 1) / 2) + (C / B - 1) T
 
     replica: what runs [1]
     concurrency: C, requests that the client keeps open [1]
@@ -201,8 +201,8 @@ def benchmark_ttft(
     in_waves: lengths are equal, as in tpot: where decodes wait, every request then belongs to a burst [1]
     returns: time [s]
     assumes: s = 0.1, ten prompts per open request; the burst's prompts, of which each data-parallel rank takes its mean
-        share, are taken in G groups that fill a step, g each; a request that finds no slot waits its share of one
-        request's time T
+        share, are taken in G groups that fill a step, g each, and the next follows when the fullest pipeline stage is
+        done, after its share a of g; a request that finds no slot waits its share of one request's time T
     source: InferenceX's serving benchmark (vLLM's benchmark_serving.py with request_rate inf)
     """
     batch = min(concurrency, slots)
@@ -211,7 +211,7 @@ def benchmark_ttft(
     local = max(1.0, batch / replica.work.ranks.dp)
     together = max(1, min(int(local), (replica.chunk_tokens or input_tokens) // input_tokens))
     group = prefill_terms(replica, input_tokens, count=together).seconds
-    burst = group * (local / together + 1) / 2
+    burst = group * (1 + replica.pipeline_share * (local / together - 1) / 2)
     waiting = max(0.0, concurrency / slots - 1) * (first + output_tokens * each)
     share = 1.0 if in_waves and not replica.mixes else BURST_SHARE
     return (1 - share) * first + share * burst + waiting

@@ -92,6 +92,14 @@ def test_one_more_request_than_ranks_share_evenly_does_not_lengthen_everyones_wa
     assert even < odd < 1.1 * even < more
 
 
+def test_a_burst_fills_the_stages_of_a_pipeline() -> None:
+    one = replica("llama-3.1-70b", mixes=False, pp=2)
+    apart, overlapping = (
+        benchmark_ttft(replace(one, pipeline_share=share), 64, 64, 4096, 512, in_waves=True) for share in (1.0, 0.5)
+    )
+    assert 0.5 * apart < overlapping < 0.55 * apart
+
+
 def test_load_is_a_fixed_point_of_littles_law() -> None:
     mixing = replica()
     found = under_load(mixing, 4.0, 256, 1024, 256)
