@@ -188,6 +188,11 @@ class Stack:
             for tensor in layer.tensors():
                 yield count, tensor
 
+    @property
+    def is_moe(self) -> bool:
+        """Some layer routes tokens to experts."""
+        return any(isinstance(layer.ffn, Moe) for _, layer in distinct(self.layers))
+
     @cached_property
     def parameters(self) -> int:
         """All numbers in the checkpoint, as the vendor publishes them (no padding)."""

@@ -59,6 +59,8 @@ class TokenPools(Input):
 
     window_share: Number
     """Tokens of the windowed pool per token of the full one."""
+    window_shares: dict[str, Number] = Field(default={})
+    """The same of model types that have a default of their own."""
     state_share: Share
     """Share of the cache memory that states take in hybrids."""
     windows_as_full: tuple[Printable, ...] = ()
@@ -96,3 +98,8 @@ class Engine(Input):
     source: Printable
     as_of: date
     notes: Printable | None = None
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version; none where it has none."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())

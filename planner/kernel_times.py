@@ -17,9 +17,9 @@ GEMM_KEYS = {
     "sq": ("sq", "fp8"),
     "int8_wo": ("int8_wo", "bfloat16"),
     "int4_wo": ("int4_wo", "bfloat16"),
-    "nvfp4": ("nvfp4",),
+    "nvfp4": ("nvfp4", "fp8_block", "fp8"),
     "w4a16_mxfp4": ("w4a16_mxfp4", "bfloat16"),
-    "w4a8_mxfp4_mxfp8": ("w4a8_mxfp4_mxfp8", "nvfp4", "bfloat16"),
+    "w4a8_mxfp4_mxfp8": ("w4a8_mxfp4_mxfp8", "nvfp4", "fp8_block", "bfloat16"),
 }
 """Stored form of weights -> whose constants price it, by preference; bytes and peak stay its own."""
 UNFUSED = ("trtllm", "fp8", "nvfp4")
@@ -210,11 +210,12 @@ class KernelTimes:
         raise InputError(f"calibration {self.first.name} has no constants for {family} of {keys[0]}")
 
     def _without_quantise(self, calibration: Calibration, constants: KernelConstants) -> KernelConstants:
+        """Constants whose start and chain of steps are no longer than those of 16 bits, where nothing is quantised."""
         plain = calibration.find("gemm", "bfloat16")
-        floor = plain.constants.floor_us if plain and isinstance(plain.constants, KernelConstants) else None
-        return constants.model_copy(
-            update={"activation_passes": 0.0, "floor_us": min(constants.floor_us, floor or constants.floor_us)}
-        )
+        least = plain.constants if plain and isinstance(plain.constants, KernelConstants) else constants
+        names = ("floor_us", "serial_ns_per_step")
+        bounded = {name: min(getattr(constants, name), getattr(least, name)) for name in names}
+        return constants.model_copy(update={"activation_passes": 0.0, **bounded})
 
     def matrix(self, work: Work, form: str) -> tuple[Parts, float]:
         """(parts, p of their norm) of one weight matrix."""

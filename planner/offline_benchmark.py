@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, log
 
+from planner.engine_inputs import version_numbers
 from planner.serving import Replica, prompts_terms, step_of
-from planner.serving_rows import version_numbers
 
 REQUESTS = {
     (128, 128): 30_000,

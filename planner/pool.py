@@ -64,6 +64,9 @@ class Pool(Protocol):
     def requests(self, tokens: int) -> int:
         """Whole requests of this length that fit."""
 
+    def decoding(self, tokens: int) -> int:
+        """Requests of this length that it holds while they decode."""
+
 
 def _slope(groups: Iterable[Group]) -> int:
     """Bytes that one more token adds in these groups, each with memory of its own, rounded up at the end."""
@@ -134,6 +137,11 @@ class BlockPool:
         """Whole requests of this length in the usable blocks."""
         return self.usable_blocks // self.reserved_blocks(tokens)
 
+    def decoding(self, tokens: int) -> int:
+        """Requests of this length, one with the blocks of its prompt's chunks: windows of the others have let go."""
+        rest = self.usable_blocks * self.bytes_per_block - self.reserved_bytes(tokens)
+        return 0 if rest < 0 else 1 + rest // self.held_bytes(tokens)
+
     @property
     def bytes_per_token(self) -> int:
         """What one more token adds once every bounded group is full [B/token]."""
@@ -197,6 +205,10 @@ class PlainPool:
     def requests(self, tokens: int) -> int:
         """Whole requests of this length in the pool's bytes."""
         return max(0, self.kv_bytes) // self.reserved_bytes(tokens)
+
+    def decoding(self, tokens: int) -> int:
+        """The same: nothing is held beyond what a request decodes with."""
+        return self.requests(tokens)
 
 
 def plain_blocks(group: Group, tokens: int) -> int:

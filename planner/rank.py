@@ -43,7 +43,8 @@ def make_pool(deployment: Deployment, stage: Stage, kv_bytes: int) -> Pool:
     if deployment.rules.one_pool:
         return BlockPool(groups, kv_bytes, engine.null_blocks, deployment.flight)
     if split := engine.token_pools:
-        return TokenPool(groups, kv_bytes, deployment.flight, split.window_share, split.state_share)
+        share = split.window_shares.get(str(deployment.scenario.model.config.get("model_type")), split.window_share)
+        return TokenPool(groups, kv_bytes, deployment.flight, share, split.state_share)
     return PlainPool(groups, kv_bytes, deployment.flight)
 
 

@@ -6,6 +6,7 @@ from itertools import chain
 from planner.cache_specs import mixers_of
 from planner.calibrate.shipped import STANDS_IN, calibrations_for, shipped_calibration, small_kernels
 from planner.deployment import Deployment
+from planner.engine_inputs import version_numbers
 from planner.errors import InputError
 from planner.inputs import Accelerator
 from planner.kernel_times import KernelTimes
@@ -25,6 +26,8 @@ OVERLAPS = ("tensorrt-llm", "sglang")
 """Kinds of engines that schedule the next step while the device runs one, in every version."""
 OVERLAPS_FROM = (0, 14)
 """vLLM's first such version."""
+QUANTISES_BEFORE = (1, 0)
+"""TensorRT-LLM's first version whose other kernels do."""
 
 
 def replica_of(
@@ -37,23 +40,35 @@ def replica_of(
     split: of the experts over ranks; None: as the deployment's parallelism says
     """
     engine = deployment.scenario.engine
+    version = engine.version if version is None else version
     work = rank_work(
         deployment.stack,
         deployment.ranks,
         deployment.quantisation,
         deployment.rules,
-        arithmetic=_arithmetic(deployment.scenario.accelerator),
+        arithmetic=arithmetic_of(deployment.scenario.accelerator),
         fuses=engine.kind in FUSES,
+        quantises=quantises(engine.kind, version),
         split=split,
     )
     return Replica(
         work,
         times,
         mixes=engine.kind not in WAITS,
-        chunk_tokens=deployment.max_num_batched_tokens,
-        steps_in_flight=2 if overlaps(engine.kind, engine.version if version is None else version) else 1,
+        chunk_tokens=_chunk_tokens(deployment),
+        steps_in_flight=2 if overlaps(engine.kind, version) else 1,
         pipeline_share=pipeline_share(deployment.stack, deployment.ranks.pp),
     )
+
+
+def _chunk_tokens(deployment: Deployment) -> int | None:
+    """Most tokens in a step of one data-parallel rank; SGLang's ranks share the replica's.
+
+    source: SGLang 0.5, srt/server_args.py (_handle_data_parallelism)
+    """
+    tokens = deployment.max_num_batched_tokens
+    shared = tokens is not None and deployment.scenario.engine.kind == "sglang"
+    return max(1, tokens // deployment.ranks.dp) if tokens is not None and shared else tokens
 
 
 def overlaps(kind: str, version: str | None) -> bool:
@@ -64,11 +79,23 @@ def overlaps(kind: str, version: str | None) -> bool:
     """
     if kind != "vllm":
         return kind in OVERLAPS
-    numbers = tuple(int(part) for part in (version or "").split(".")[:2] if part.isdecimal())
+    numbers = version_numbers(version or "")
     return not numbers or numbers >= OVERLAPS_FROM
 
 
-def _arithmetic(gpu: Accelerator) -> Arithmetic:
+def quantises(kind: str, version: str | None) -> bool:
+    """Whether kernels of their own quantise the inputs of narrow matrices: TensorRT-LLM's before 1.0.
+
+    From 1.0 the all-reduce with its norm, and the activation, write narrow numbers; attention did before. Norms that
+    follow no all-reduce (TP 1) are taken to do so too.
+
+    source: NVIDIA/TensorRT-LLM pull request 6205; 0.20's _torch/modules/linear.py (static_quantize_e4m3_per_tensor),
+        gated_mlp.py and models/modeling_llama.py (POST_MLP_FUSION is off)
+    """
+    return kind == "tensorrt-llm" and () < version_numbers(version or "") < QUANTISES_BEFORE
+
+
+def arithmetic_of(gpu: Accelerator) -> Arithmetic:
     """What a device multiplies, by its datasheet."""
     return Arithmetic(fp8=gpu.fp8_dense_tflops is not None, fp4=gpu.fp4_dense_tflops is not None)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.accuracy import kernel_p90, ranged, rounded, spread_of
-from planner.blocks import Moe
 from planner.calibrate.serving_errors import Kind, Spread
 from planner.calibration import FittedKernel
 from planner.deployment import Deployment
@@ -51,7 +50,7 @@ class Ranges:
 def ranges_of(deployment: Deployment, speed: Speed) -> Ranges:
     """The errors that the ranges of this deployment reflect."""
     times = speed.replica.times
-    kind: Kind = "MoE" if any(isinstance(layer.ffn, Moe) for layer in deployment.stack.layers) else "dense"
+    kind: Kind = "MoE" if deployment.stack.is_moe else "dense"
     own = times.first.gpu == times.gpu.name
     return Ranges(
         spread_of("tpot", kind, own_constants=own),

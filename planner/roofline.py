@@ -58,6 +58,13 @@ class Step:
     kv_tokens: float = 0.0
     """Mean cached tokens of each."""
     prompts: tuple[Prompt, ...] = ()
+    prompt_ranks: float | None = None
+    """Data-parallel ranks that run such prompts at once, the others decodes only; None: all."""
+
+    def everywhere(self, dp: int) -> int:
+        """Tokens of all data-parallel ranks, which the experts see together."""
+        ranks = dp if self.prompt_ranks is None else min(float(dp), self.prompt_ranks)
+        return self.decodes * dp + round((self.tokens - self.decodes) * ranks)
 
     @property
     def tokens(self) -> int:
@@ -110,6 +117,7 @@ class StepPrices:
         source: roofline per kernel (Williams et al. 2009, doi:10.1145/1498765.1498785)
         """
         work, times, tokens, meter = self.work, self.times, step.tokens, Meter()
+        everywhere = step.everywhere(work.ranks.dp)
         meter.add(self.fixed)
         meter.add(self.per_token, tokens)
         for price in self.matrices:
@@ -118,7 +126,7 @@ class StepPrices:
             for mixer in layer.mixers:
                 meter.add(mixer_terms(mixer, work, times, step), layer.count)
             if layer.experts:
-                meter.add(experts_terms(layer.experts, work, times, tokens), layer.count)
+                meter.add(experts_terms(layer.experts, work, times, tokens, everywhere), layer.count)
         self._messages(meter, tokens)
         self._outputs(meter, step.outputs)
         return times.launched(meter.terms(), work.kernels) if step.prompts else meter.terms()
@@ -171,12 +179,12 @@ def _small_terms(work: RankWork, times: KernelTimes) -> tuple[Terms, Terms]:
     return fixed, each
 
 
-def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: int) -> Terms:
+def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: int, every: int) -> Terms:
     """Routed experts of the fullest rank; with data-parallel attention also sending tokens there and back.
 
-    tokens: of one data-parallel rank
+    tokens: of the fullest data-parallel rank
+    every: of all of them
     """
-    every = tokens * work.ranks.dp
     form, matrices = experts.form, experts.matrices
     shape = (experts.hidden, experts.intermediate, experts.top_k, experts.experts, experts.tp, experts.ep)
     done = moe_work(*shape, every, KERNEL_BYTES[form], ROUTING)

@@ -53,22 +53,28 @@ class Tpot:
         return self.decode.seconds + self.prefill.seconds
 
 
-def step_of(replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = ()) -> Terms:
-    """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages."""
+def step_of(
+    replica: Replica, batch: int, kv_tokens: float, prompts: tuple[Prompt, ...] = (), ranks: float | None = None
+) -> Terms:
+    """One step of a replica's batch, spread over its data-parallel ranks and pipeline stages.
+
+    ranks: data-parallel ranks that run such prompts; None: all
+    """
     decodes = ceil(batch / replica.groups) if batch else 0
-    step = Step(decodes, kv_tokens, prompts)
+    step = Step(decodes, kv_tokens, prompts, ranks)
     device = replica.prices.terms(step)
     return replica.times.hosted(device, step.outputs, overlapped=replica.steps_in_flight > 1)
 
 
-def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1) -> Terms:
+def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1, ranks: float | None = None) -> Terms:
     """Prompts of one length on an idle replica: chunk after chunk.
 
     tokens: new tokens of each prompt
     prior: its tokens that are cached already
     count: prompts that share the steps, where several fit in one
+    ranks: data-parallel ranks that each run as many; None: all
     """
-    return _with_prompts(replica, 0, 0.0, tokens, prior, count)
+    return _with_prompts(replica, 0, 0.0, tokens, prior, count, ranks)
 
 
 def prompts_terms(replica: Replica, batch: int, kv: float, tokens: int, prior: int = 0, count: int = 1) -> Terms:
@@ -77,10 +83,12 @@ def prompts_terms(replica: Replica, batch: int, kv: float, tokens: int, prior: i
     return _with_prompts(replica, batch, kv, tokens, prior, count) + step_of(replica, batch, kv).times(-steps)
 
 
-def _with_prompts(replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int) -> Terms:
+def _with_prompts(
+    replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int, ranks: float | None = None
+) -> Terms:
     total = Terms()
     for prompts in prompt_steps(replica, batch, tokens, prior, count):
-        total += step_of(replica, batch, kv, prompts)
+        total += step_of(replica, batch, kv, prompts, ranks)
     return total
 
 
@@ -205,13 +213,15 @@ def first_token(
     variation: squared coefficient of variation of prompts' lengths [1]
     burstiness: of arrivals [1]
     returns: the parts [s]
-    assumes: a, server_request_us; t the decodes' step, m the prefill, W by server_wait for prompts' share of the time;
-        it arrives anywhere within a step
+    assumes: a, server_request_us; t the decodes' step, m the prefill, W by server_wait for prompts' share of the time,
+        which is also the share of the other data-parallel ranks that have a prompt at once; it arrives anywhere within
+        a step
     source: queueing.server_wait
     """
     each = each or tpot(replica, batch, input_tokens, output_tokens, prior)
-    step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior).seconds
     busy = min(0.95, each.prefill.seconds / each.seconds)
+    ranks = 1 + busy * (replica.work.ranks.dp - 1)
+    step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior, 1, ranks).seconds
     behind = server_wait(busy, prefill, variation, burstiness)
     if behind.mean_s > (most := prefill * (batch - 1) / 2):
         behind = Wait(busy, most / busy)
@@ -224,7 +234,7 @@ def benchmark_ttft(
 ) -> float:
     """Mean time to first token of a closed-loop benchmark that sends all prompts at once, its concurrency capped.
 
-        (1 - s) TTFT(B) + s (a + g (G + 1) / 2) + (C / B - 1) T
+        (1 - s) TTFT(B) + s (a + g (1 + p (G - 1) / 2)) + (C / B - 1) T
 
     replica: what runs [1]
     concurrency: C, requests that the client keeps open [1]
@@ -232,17 +242,19 @@ def benchmark_ttft(
     input_tokens, output_tokens: of one request [token]
     in_waves: lengths are equal, as in tpot: where decodes wait, every request then belongs to a burst [1]
     returns: time [s]
-    assumes: s = 0.1, ten prompts per open request; the burst's prompts are taken in G groups that fill a step, g each,
-        once they are through the server, a; a request that finds no slot waits its share of one request's time T
+    assumes: s = 0.1, ten prompts per open request; the burst's prompts, of which each data-parallel rank takes its mean
+        share, are taken in G groups that fill a step, g each, once they are through the server, a, and the next follows
+        when the fullest pipeline stage is done, after its share p of g; a request that finds no slot waits its share
+        of one request's time T
     source: InferenceX's serving benchmark (vLLM's benchmark_serving.py with request_rate inf)
     """
     batch = min(concurrency, slots)
     each = tpot(replica, batch, input_tokens, output_tokens, in_waves=in_waves).seconds
     first = first_token(replica, batch, input_tokens, output_tokens).seconds
-    local = max(1, ceil(batch / replica.work.ranks.dp))
-    together = max(1, min(local, (replica.chunk_tokens or input_tokens) // input_tokens))
+    local = max(1.0, batch / replica.work.ranks.dp)
+    together = max(1, min(int(local), (replica.chunk_tokens or input_tokens) // input_tokens))
     group = prefill_terms(replica, input_tokens, count=together).seconds
-    burst = replica.times.server_request_s + group * (local / together + 1) / 2
+    burst = replica.times.server_request_s + group * (1 + replica.pipeline_share * (local / together - 1) / 2)
     waiting = max(0.0, concurrency / slots - 1) * (first + output_tokens * each)
     share = 1.0 if in_waves and not replica.mixes else BURST_SHARE
     return (1 - share) * first + share * burst + waiting

@@ -14,7 +14,9 @@ MAX_TEXT = 300
 MOST_TOKENS, MOST_REQUESTS, MOST_RANKS = 2**24, 2**20, 4096
 LATENCY_COLUMNS = ("id", "backend", "model_path", "system", "isl", "osl", "tp_size")
 THROUGHPUT_COLUMNS = ("model", "gpu", "tp", "isl", "osl")
+PLAIN = ("bfloat16", "bf16", "float16", "fp16")
 BACKENDS = ("vllm", "sglang", "trtllm")
+_SPELLINGS = {"trt": "trtllm", "trt-llm": "trtllm", "tensorrt-llm": "trtllm", "tensorrtllm": "trtllm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,6 @@ class ServingRow:
     def mean_osl(self) -> int:
         """Mean output length [token]."""
         return max(1, round(self.osl * (1 + self.range_ratio) / 2))
-
-
-def version_numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version; none where it has none."""
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 def read_latency(text: str, file: str) -> list[ServingRow]:
@@ -158,31 +155,65 @@ class _Cells:
 
 
 def _latency_row(cells: _Cells, line: int) -> ServingRow:
-    dp = cells.whole("attention_dp_size", MOST_RANKS, default=1)
-    per_replica = "batch_size" if cells.number("batch_size", 0, MOST_REQUESTS - 1) else "concurrency"
+    tp, dp, moe_ep = _ranks(cells)
     ratio = cells.number("range_ratio", 0, 1)
     return ServingRow(
         line=line,
         id=cells.text("id", needed=True),
         source=cells.text("src"),
-        backend=cells.text("backend", needed=True).lower(),
-        version=cells.text("backend_version"),
+        backend=_backend(cells.text("backend", needed=True)),
+        version=cells.text("backend_version").lower().removeprefix("v"),
         model=cells.text("model_path", needed=True),
         gpu=cells.text("system", needed=True),
-        precision=(cells.text("gemm_quant_mode") or cells.text("precision")).lower(),
+        precision=_weights(cells),
         aggregated=cells.text("mode").lower() in ("", "agg", "aggregated"),
         isl=cells.whole("isl", MOST_TOKENS),
         osl=cells.whole("osl", MOST_TOKENS),
         range_ratio=1.0 if ratio is None else float(ratio),
-        concurrency=cells.whole(per_replica, MOST_REQUESTS - 1),
-        tp=cells.whole("tp_size", MOST_RANKS),
+        concurrency=_load(cells, dp),
+        tp=tp,
         pp=cells.whole("pp_size", MOST_RANKS, default=1),
         dp=dp,
-        moe_ep=cells.whole("moe_ep_size", MOST_RANKS, default=1),
+        moe_ep=moe_ep,
         replicas=1,
         measured=cells.figures({"ttft_ms": "silicon_ttft_ms", "tpot_ms": "silicon_tpot_ms"}),
         peer=cells.figures({"ttft_ms": "aic_ttft_ms", "tpot_ms": "aic_tpot_ms"}),
     )
+
+
+def _backend(named: str) -> str:
+    """The engine, also where a router before it is named too."""
+    name = named.lower().replace("_", "-").removeprefix("dynamo-")
+    return _SPELLINGS.get(name, name)
+
+
+def _ranks(cells: _Cells) -> tuple[int, int, int]:
+    """(TP of attention, data-parallel ranks, ranks that experts are over).
+
+    Some engines call all of a replica's devices its TP, over which the experts then are; attention is over fewer.
+    """
+    tp, dp = cells.whole("tp_size", MOST_RANKS), cells.whole("attention_dp_size", MOST_RANKS, default=1)
+    moe_tp, moe_ep = (cells.whole(name, MOST_RANKS, default=1) for name in ("moe_tp_size", "moe_ep_size"))
+    named_whole = dp > 1 and moe_tp * moe_ep == tp and tp % dp == 0
+    return tp // dp if named_whole else tp, dp, moe_ep
+
+
+def _weights(cells: _Cells) -> str:
+    """What the weights are in: of a checkpoint that leaves all but its experts in 16 bits, what the experts are in."""
+    gemm, experts = cells.text("gemm_quant_mode").lower(), cells.text("moe_quant_mode").lower()
+    return (experts if gemm in PLAIN and experts else gemm) or cells.text("precision").lower()
+
+
+def _load(cells: _Cells, dp: int) -> int:
+    """Requests that a replica is kept busy with: its batch, which counts one data-parallel rank's where ranks share it.
+
+    source: ai-dynamo/aiconfigurator, sdk/config_adapter/inferencex.py: concurrency // (replicas * attention_dp)
+    """
+    if not cells.number("batch_size", 0, MOST_REQUESTS - 1):
+        return cells.whole("concurrency", MOST_REQUESTS - 1)
+    batch = cells.whole("batch_size", MOST_REQUESTS - 1)
+    everywhere = cells.whole("concurrency", MOST_REQUESTS - 1, default=batch)
+    return batch * dp if everywhere >= batch * dp else batch
 
 
 def _throughput_row(cells: _Cells, line: int) -> ServingRow:
@@ -192,7 +223,7 @@ def _throughput_row(cells: _Cells, line: int) -> ServingRow:
         line=line,
         id=cells.text("id") or f"line-{line}",
         source=cells.text("src"),
-        backend=(cells.text("backend") or "trtllm").lower(),
+        backend=_backend(cells.text("backend") or "trtllm"),
         version=cells.text("version") or cells.text("backend_version"),
         model=cells.text("model", needed=True),
         gpu=cells.text("gpu", needed=True),

@@ -8,13 +8,12 @@ from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 
-from planner.blocks import Moe
+from planner.architectures import resolve
 from planner.calibrate.accuracy import summary
 from planner.calibrate.shipped import calibrations_for, small_kernels
 from planner.catalog import load_accelerator, load_scenario, names
 from planner.deployment import Deployment, deploy
 from planner.errors import InputError, PlannerError, nearest
-from planner.inputs import Accelerator
 from planner.kernel_times import KernelTimes
 from planner.offline_benchmark import (
     FREE_MEMORY_SHARE,
@@ -28,23 +27,19 @@ from planner.offline_benchmark import (
 from planner.origin import Origin
 from planner.pool import Pool
 from planner.rank import governing_rank
-from planner.rank_work import Arithmetic, ExpertSplit, pipeline_share, rank_work
+from planner.rank_work import ExpertSplit
+from planner.replica import RESERVES, replica_of
 from planner.row_models import gpu_name, has_experts, row_model
 from planner.serving import Replica, benchmark_ttft, saturated_tokens_per_s, tpot
-from planner.serving_rows import BACKENDS, ServingRow, version_numbers
+from planner.serving_rows import BACKENDS, ServingRow
 from planner.units import ceil_div
 from planner.validate import PRICE, check_configs
 from planner.validate_logs import nearest_engine
 
 ENGINES = {"trtllm": "tensorrt-llm-1.0", "sglang": "sglang-0.5"}
-MIXES = ("vllm", "trtllm")
-OVERLAPS = ("trtllm", "sglang")
-"""Engines that do so in every version that rows name."""
-OVERLAPS_FROM = (0, 14)
-"""vLLM's first such version."""
 BENCH_MEMORY: dict[str, object] = {"engine.free_memory_share": FREE_MEMORY_SHARE}
-QUANTISES_BEFORE = (1, 0)
-"""TensorRT-LLM's first version whose other kernels do."""
+ALL_MEMORY: dict[str, object] = {"memory.workspace_gib": 0, "memory.reserve_gib": 0}
+"""A row was measured, so its engine was told to leave less free than it does by default; how much is not recorded."""
 METRICS = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "tokens_per_s": "throughput"}
 
 
@@ -78,6 +73,8 @@ class ServingScore:
     predictions: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """By place among the rows; a refused row is absent."""
     refused: dict[int, str] = field(default_factory=dict)
+    tight: dict[int, str] = field(default_factory=dict)
+    """Rows that ran although an engine with its defaults would hold not one request: predicted without a reserve."""
     calibrations: dict[str, str] = field(default_factory=dict)
     """GPU and engine of predicted rows -> the calibration asked first, with a word where it is another GPU's."""
     slices: list[Slice] = field(default_factory=list)
@@ -96,6 +93,8 @@ class Prepared:
     moe: bool
     limits: Limits | None = None
     """What a benchmark set, where it did."""
+    tight: bool = False
+    """The engine's reserve and workspace are left out, as with them not one request would fit."""
 
     def slots(self, isl: int, osl: int, asked: int | None) -> int:
         """Requests that run at once: by memory, at their whole or mean length, and by the scheduler.
@@ -103,7 +102,7 @@ class Prepared:
         asked: the client's concurrency, for which its engine was set up; None: the engine's default limit
         """
         tokens = isl + osl if self.reserves_output else isl + osl // 2
-        held = self.pool.requests(tokens)
+        held = self.pool.decoding(tokens)
         if held < 1:
             raise InputError(f"not one request of {tokens:,} tokens fits beside the weights")
         limit = max(self.max_num_seqs or held, ceil_div(asked or 1, self.dp))
@@ -137,6 +136,8 @@ def score_serving(
             score.predictions[place] = predict(row, prepared)
             times = prepared.replica.times
             score.calibrations[f"{times.gpu.name} {row.backend}"] = _calibration(times)
+            if prepared.tight:
+                score.tight[place] = row.id
         except PlannerError as error:
             score.refused[place] = f"line {row.line}, {row.id}: refused: {error.problems[0]}"
     score.slices.extend(_slices(rows, kinds, score.predictions))
@@ -222,57 +223,18 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
     if run.limits:
         limits = {f"engine_options.{name}": value for name, value in asdict(run.limits).items()} | BENCH_MEMORY
     deployment = _deployment(run, configs, limits)
+    tight = governing_rank(deployment).pool.requests(deployment.scenario.context) < 1
+    if tight:
+        deployment = _deployment(run, configs, limits | ALL_MEMORY)
     engine = deployment.scenario.engine
-    moe = any(isinstance(layer.ffn, Moe) for layer in deployment.stack.layers)
+    moe = deployment.stack.is_moe
     if moe and run.tp * run.dp % run.moe_ep:
         raise InputError(f"experts over {run.moe_ep} ranks do not divide the replica's {run.tp * run.dp}")
-    work = rank_work(
-        deployment.stack,
-        deployment.ranks,
-        deployment.quantisation,
-        deployment.rules,
-        arithmetic=arithmetic_of(deployment.scenario.accelerator),
-        fuses=run.backend == "trtllm",
-        quantises=quantises(run.backend, run.version),
-        split=ExpertSplit(run.tp * run.dp // run.moe_ep, run.moe_ep) if moe and run.moe_ep > 1 else None,
-    )
-    replica = Replica(
-        work,
-        _times(run.gpu, engine.kind, measured_on),
-        mixes=run.backend in MIXES,
-        chunk_tokens=deployment.max_num_batched_tokens,
-        steps_in_flight=2 if overlaps(run.backend, run.version) else 1,
-        pipeline_share=pipeline_share(deployment.stack, run.pp),
-    )
+    split = ExpertSplit(run.tp * run.dp // run.moe_ep, run.moe_ep) if moe and run.moe_ep > 1 else None
+    replica = replica_of(deployment, _times(run.gpu, engine.kind, measured_on), run.version, split)
     pool = governing_rank(deployment).pool
-    return Prepared(replica, pool, deployment.max_num_seqs, run.backend == "trtllm", run.dp, moe, run.limits)
-
-
-def overlaps(backend: str, version: str) -> bool:
-    """Whether an engine schedules the next step while the device runs one, by default; vLLM does from 0.14.
-
-    source: vllm-project/vllm pull request 27614; nvidia.github.io/TensorRT-LLM/features/overlap-scheduler.html;
-        lmsys.org/blog/2024-12-04-sglang-v0-4
-    """
-    numbers = version_numbers(version)
-    return backend in OVERLAPS or not numbers or numbers >= OVERLAPS_FROM
-
-
-def quantises(backend: str, version: str) -> bool:
-    """Whether kernels of their own quantise the inputs of narrow matrices: TensorRT-LLM's before 1.0.
-
-    From 1.0 the all-reduce with its norm, and the activation, write narrow numbers; attention did before. Norms that
-    follow no all-reduce (TP 1) are taken to do so too.
-
-    source: NVIDIA/TensorRT-LLM pull request 6205; 0.20's _torch/modules/linear.py (static_quantize_e4m3_per_tensor),
-        gated_mlp.py and models/modeling_llama.py (POST_MLP_FUSION is off)
-    """
-    return backend == "trtllm" and () < version_numbers(version) < QUANTISES_BEFORE
-
-
-def arithmetic_of(gpu: Accelerator) -> Arithmetic:
-    """What a device multiplies, by its datasheet."""
-    return Arithmetic(fp8=gpu.fp8_dense_tflops is not None, fp4=gpu.fp4_dense_tflops is not None)
+    reserves = engine.kind in RESERVES
+    return Prepared(replica, pool, deployment.max_num_seqs, reserves, run.dp, moe, run.limits, tight)
 
 
 @lru_cache(maxsize=64)
@@ -282,13 +244,18 @@ def _times(gpu: str, kind: str, measured_on: str | None) -> KernelTimes:
 
 
 def _deployment(run: Run, configs: Path | None, settings: Mapping[str, object]) -> Deployment:
+    """The deployment of a run; whoever measured lengths over the config's positions had let the engine go beyond.
+
+    settings: overrides of memory and limits; what is absent is the engine's default
+    """
     found = row_model(run.model, run.precision, run.backend, configs)
+    context = min(run.context, resolve(found.config, found.origin).max_positions)
     spread = run.moe_ep > 1 and has_experts(found)
     engine = ENGINES.get(run.backend) or nearest_engine(f"vllm-{run.version}" if run.version else None)
     overrides: dict[str, object] = {
         "accelerator": run.gpu,
         "engine": engine,
-        "workload": {"name": "row", "context_tokens": run.context, "concurrency": 1, "source": "a measured row"},
+        "workload": {"name": "row", "context_tokens": context, "concurrency": 1, "source": "a measured row"},
         "price": PRICE,
         "parallelism.tp": run.tp,
         "parallelism.pp": run.pp,
@@ -358,6 +325,9 @@ def lines(score: ServingScore) -> Iterator[str]:
     yield f"rows {score.rows:,}, measured {score.measured:,}, {counts}"
     for where, name in score.calibrations.items():
         yield f"{where} by calibration {name}"
+    if score.tight:
+        first = next(iter(score.tight.values()))
+        yield f"rows that fit without the engine's reserve only: {len(score.tight):,}, first {first}"
     if score.slices:
         yield _line("metric", "slice", "rows", "refused", "median", "p90", "bias", "peer rows", "median", "p90", "bias")
     for each in score.slices:
@@ -394,6 +364,7 @@ def fields(score: ServingScore) -> dict[str, object]:
         "measured": score.measured,
         "predicted": len(score.predictions),
         "refused": list(score.refused.values()),
+        "tight": list(score.tight.values()),
         "calibrations": score.calibrations,
         "slices": [asdict(each) for each in score.slices],
     }

@@ -6,8 +6,8 @@ from planner.calibrate.shipped import calibrations_for, small_kernels
 from planner.deployment import deploy
 from planner.kernel_times import KernelTimes
 from planner.rank_work import RankWork, rank_work
+from planner.replica import arithmetic_of
 from planner.serving import Replica
-from planner.validate_serving import arithmetic_of
 from tests.scenarios import scenario
 
 

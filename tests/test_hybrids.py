@@ -82,9 +82,13 @@ def test_more_memory_never_holds_fewer_requests(model: str, engine: str) -> None
     pool = pool_of(model, engine)
     assert isinstance(pool, BlockPool | PlainPool | TokenPool)
     for tokens in (128, 8192):
-        requests = [replace(pool, kv_bytes=n * GIB).requests(tokens) for n in (0, 1, 2, 8, 33, 64)]
+        sizes = [replace(pool, kv_bytes=n * GIB) for n in (0, 1, 2, 8, 33, 64)]
+        requests = [each.requests(tokens) for each in sizes]
         assert requests == sorted(requests)
         assert requests[0] == 0 < requests[-1]
+        decoding = [each.decoding(tokens) for each in sizes]
+        assert decoding == sorted(decoding)
+        assert all(few <= many and bool(few) == bool(many) for few, many in zip(requests, decoding, strict=True))
 
 
 def plain_bytes(group: Group, tokens: int) -> int:
@@ -190,3 +194,13 @@ def test_plain_models_hold_what_they_reserve(model: str) -> None:
     for tokens in (1, 1000, 4096):
         assert pool.held_bytes(tokens) == pool.reserved_bytes(tokens)
         assert len(pool.groups) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "share"), [("deepseek-v4-flash", "0.1"), ("gemma-4-26b-a4b", "0.15"), ("gpt-oss-120b", "0.8")]
+)
+def test_sglang_gives_windows_the_share_that_is_their_models_default(model: str, share: str) -> None:
+    """SGLang 0.5, srt/server_args.py: swa_full_tokens_ratio of DeepSeek V4 and Gemma 4, and of all others."""
+    pool = pool_of(model, "sglang-0.5")
+    assert isinstance(pool, TokenPool)
+    assert str(pool.window_share) == share

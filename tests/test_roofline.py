@@ -10,8 +10,8 @@ from planner.deployment import deploy
 from planner.kernel_times import KernelTimes, Terms, kernel_terms
 from planner.mixers import Attention, LatentAttention, State
 from planner.rank_work import Matrix, RankWork, rank_work
+from planner.replica import arithmetic_of
 from planner.roofline import Prompt, Step, StepPrices, banded_share, chunks, latent_work, visible
-from planner.validate_serving import arithmetic_of
 from tests.replicas import times, work
 from tests.scenarios import scenario
 

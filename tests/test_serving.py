@@ -103,6 +103,21 @@ def test_a_benchmarks_first_tokens_wait_for_its_burst_and_for_slots() -> None:
     assert waiting > many + 512 * tpot(mixing, 64, 1024, 512).seconds
 
 
+def test_one_more_request_than_ranks_share_evenly_does_not_lengthen_everyones_wait() -> None:
+    waits = replica(mixes=False)
+    spread = replace(waits, work=replace(waits.work, ranks=replace(waits.work.ranks, dp=8)))
+    even, odd, more = (benchmark_ttft(spread, n, 64, 1024, 512, in_waves=True) for n in (16, 17, 24))
+    assert even < odd < 1.1 * even < more
+
+
+def test_a_burst_fills_the_stages_of_a_pipeline() -> None:
+    one = replica("llama-3.1-70b", mixes=False, pp=2)
+    apart, overlapping = (
+        benchmark_ttft(replace(one, pipeline_share=share), 64, 64, 4096, 512, in_waves=True) for share in (1.0, 0.5)
+    )
+    assert 0.5 * apart < overlapping < 0.55 * apart
+
+
 def test_pipeline_stages_and_data_parallel_ranks_each_take_their_share() -> None:
     one, stages = replica("llama-3.1-70b"), replica("llama-3.1-70b", pp=2)
     stages = replace(stages, pipeline_share=0.5)
@@ -111,3 +126,13 @@ def test_pipeline_stages_and_data_parallel_ranks_each_take_their_share() -> None
     assert prompt[1] == pytest.approx(prompt[0] / 2, rel=0.2)
     ranks = replica("qwen3-30b-a3b", dp=2, ep=2)
     assert step_of(ranks, 64, 1024).kv == pytest.approx(step_of(replica("qwen3-30b-a3b"), 32, 1024).kv)
+
+
+def test_a_prompt_alone_in_its_replica_brings_the_experts_no_other_ranks_tokens() -> None:
+    ranks = replica("qwen3-30b-a3b", dp=8, ep=8)
+    alone, everywhere = prefill_terms(ranks, 4096, ranks=1), prefill_terms(ranks, 4096)
+    assert alone.seconds < 0.8 * everywhere.seconds
+    assert prefill_terms(ranks, 4096, ranks=8) == everywhere
+    assert prefill_terms(replica(), 4096, ranks=1) == prefill_terms(replica(), 4096)
+    idle, loaded = (first_token(ranks, batch, 4096, 512).prefill_s for batch in (8, 256))
+    assert alone.seconds <= idle < loaded < everywhere.seconds

@@ -8,7 +8,8 @@ from planner.mixers import CompressedAttention
 from planner.tensors import Split, Tensor, linear, norm
 from planner.vendor_config import VendorConfig
 
-MODEL_TYPES = ("deepseek_v4",)
+MODEL_TYPES = ("deepseek_v4", "deepseek_ref")
+"""deepseek_ref: SGLang's checkpoints with the experts in fp8 too (huggingface.co/sgl-project/DeepSeek-V4-Pro-FP8)."""
 
 KINDS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 SINK_HEADS = 64

@@ -12,9 +12,10 @@ SECTIONS = ("text_config", "vision_config")
 
 
 def blocks(config: VendorConfig) -> Stack:
-    """The text model with the vision tower and its projector beside it."""
+    """The text model with the vision tower and its projector beside it, which no quantised checkpoint has narrowed."""
     text = config.section("text_config")
     text.text("model_type", default="deepseek_v3", accepted=("deepseek_v3", "kimi_k2"))
     stack = deepseek_v2.blocks(text)
     tower = vision.moonvit(config.section("vision_config"), stack.embedding.hidden)
-    return replace(stack, towers=(tower,), notes=(*stack.notes, vision.NOTE))
+    weights = tuple((count, replace(tensor, quantisable=False)) for count, tensor in tower.weights)
+    return replace(stack, towers=(replace(tower, weights=weights),), notes=(*stack.notes, vision.NOTE))
