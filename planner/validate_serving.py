@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 
 from planner.architectures import resolve
-from planner.calibrate.accuracy import summary
+from planner.calibrate.accuracy import percentile, summary
 from planner.calibrate.shipped import calibrations_for, small_kernels
 from planner.catalog import load_accelerator, load_scenario, names
 from planner.deployment import Deployment, deploy
@@ -58,6 +58,9 @@ class Slice:
     p90_percent: float
     bias_percent: float
     """Median of the signed errors of predicted rows: above 0, predictions are high."""
+    p10_signed_percent: float
+    """10th percentile of the same: four of five predicted rows are between it and the 90th."""
+    p90_signed_percent: float
     peer_rows: int
     peer_median_percent: float | None
     peer_p90_percent: float | None
@@ -312,11 +315,18 @@ def _slice(metric: str, by: str, value: str, rows: list[tuple[ServingRow, Mappin
         errors.median_percent,
         errors.p90_percent,
         summary(ours).bias_percent if ours else 0.0,
+        _signed(ours, 0.1),
+        _signed(ours, 0.9),
         len(theirs),
         peer.median_percent if peer else None,
         peer.p90_percent if peer else None,
         peer.bias_percent if peer else None,
     )
+
+
+def _signed(errors: list[float], share: float) -> float:
+    """A percentile of signed errors [%]; 0 where no row is predicted."""
+    return round(100 * percentile(sorted(errors), share), 2) if errors else 0.0
 
 
 def lines(score: ServingScore) -> Iterator[str]:
