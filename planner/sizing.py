@@ -132,7 +132,7 @@ class _Arriving:
         """Of memory, and of the arrivals themselves."""
         at, slots = self.at, self.capacity.slots_per_replica
         count = least(lambda k: not at(k).saturated and self.active(k) <= k * slots)
-        held = _held(self.capacity, self.active(count), f"are active at most, 99 % of the time, in {count:,}", count)
+        held = _held(self.capacity, self.active(count), self._active_text(count), count)
         count = least(lambda k: not at(k).saturated and at(k).slot_wait.probability <= SLOT_WAIT_SHARE)
         each = self.speed.saturated_tokens_per_s / self.speed.mix.output_tokens
         text = (
@@ -141,6 +141,11 @@ class _Arriving:
             f"{SLOT_WAIT_SHARE:.0%} may"
         )
         return [held, Need(limit="throughput", replicas=count, text=text)]
+
+    def _active_text(self, replicas: int) -> str:
+        if self.active(replicas) == self.scenario.workload.concurrency:
+            return "are active"
+        return f"are active at most, 99 % of the time, in {replicas:,}"
 
 
 def _sized(load: _Active | _Arriving) -> Sizing:

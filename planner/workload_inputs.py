@@ -2,12 +2,15 @@
 
 from datetime import date
 from decimal import Decimal
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare, Share
 from planner.printable import Name, Printable
+
+PERCENTILES = ("p50", "p90", "p95", "p99", "max")
 
 
 class Lengths(Input):
@@ -19,6 +22,16 @@ class Lengths(Input):
     p95: Count | None = None
     p99: Count | None = None
     max: Count | None = None
+
+    @model_validator(mode="after")
+    def _ascending(self) -> "Lengths":
+        given = [(name, value) for name in PERCENTILES if (value := getattr(self, name)) is not None]
+        for (name, shorter), (after, longer) in pairwise(given):
+            if longer < shorter:
+                raise ValueError(f"{after} {longer:,} is below {name} {shorter:,}")
+        if self.max is not None and self.mean > self.max:
+            raise ValueError(f"mean {self.mean:,} is over max {self.max:,}")
+        return self
 
 
 class Prefix(Input):

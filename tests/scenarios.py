@@ -25,6 +25,15 @@ VENDORS = _unpacked("model_configs.json.gz")
 """Vendors' configs; `models` by ORG/NAME."""
 ENGINE = _unpacked("kv_engine_oracle.json.gz")
 """What vLLM 0.33's own code computes for them."""
+CHAT: dict[str, Any] = {
+    "name": "chat",
+    "context_tokens": 16384,
+    "input_tokens": {"mean": 1155, "p50": 1020, "p90": 2735, "p95": 4083, "p99": 4142, "max": 14050},
+    "output_tokens": {"mean": 211, "max": 1000},
+    "concurrency": 64,
+    "source": "test",
+}
+"""A workload with the lengths of the chat profile."""
 EXAMPLES = ROOT / "examples" / "context-upgrade"
 
 

@@ -10,16 +10,8 @@ from planner.latency import Mix, Speed, itl_quantile, longest_prompt, mix_of
 from planner.queueing import Wait
 from planner.serving import first_token, prefill_terms, saturated_tokens_per_s, step_of, tpot
 from tests.replicas import replica
-from tests.scenarios import scenario
+from tests.scenarios import CHAT, scenario
 
-CHAT = {
-    "name": "chat",
-    "context_tokens": 16384,
-    "input_tokens": {"mean": 1155, "p50": 1020, "p90": 2735, "p95": 4083, "p99": 4142, "max": 14050},
-    "output_tokens": {"mean": 211, "max": 1000},
-    "concurrency": 64,
-    "source": "test",
-}
 PLAIN = {**CHAT, "input_tokens": {"mean": 1024}, "output_tokens": {"mean": 256}, "context_tokens": 4096}
 
 

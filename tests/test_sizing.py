@@ -9,22 +9,13 @@ from planner.errors import InputError
 from planner.fleet import fleet_availability, spare_replicas
 from planner.inputs import Spares
 from planner.report import Report
-from tests.scenarios import report, vendor_model
-
-WORKLOAD = {
-    "name": "test",
-    "context_tokens": 16384,
-    "input_tokens": {"mean": 1155, "p50": 1020, "p90": 2735, "p95": 4083, "p99": 4142, "max": 14050},
-    "output_tokens": {"mean": 211, "max": 1000},
-    "concurrency": 64,
-    "source": "test",
-}
+from tests.scenarios import CHAT, report, vendor_model
 
 
 def planned(
     model: str = "llama-3.1-8b", gpu: str = "h100-sxm", overrides: dict[str, Any] | None = None, **workload: Any
 ) -> Report:
-    asked = {name: value for name, value in {**WORKLOAD, **workload}.items() if value is not None}
+    asked = {name: value for name, value in {**CHAT, **workload}.items() if value is not None}
     return report(model, gpu, {"workload": asked, **(overrides or {})})
 
 
@@ -201,7 +192,7 @@ def test_an_encoder_decoder_is_not_timed() -> None:
     found = report(
         whisper,
         overrides={
-            "workload": {**WORKLOAD, "context_tokens": 448, "input_tokens": {"mean": 4}, "output_tokens": {"mean": 200}}
+            "workload": {**CHAT, "context_tokens": 448, "input_tokens": {"mean": 4}, "output_tokens": {"mean": 200}}
         },
     )
     assert found.latency is None
@@ -264,3 +255,22 @@ def test_a_load_that_no_fleet_serves_is_refused(rate: str) -> None:
 def test_some_load_is_needed() -> None:
     with pytest.raises(InputError, match="concurrency or arrivals_per_s is needed"):
         planned(concurrency=None)
+
+
+def test_more_active_than_arrivals_keep_is_what_was_given() -> None:
+    found = planned(concurrency=500, arrivals_per_s=1)
+    assert found.scenario.concurrency == 500
+    assert found.needs[0].text == "KV memory holds 27 requests per replica and 500 are active"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ({"mean": 100, "p50": 90, "p95": 80}, "p95 80 is below p50 90"),
+        ({"mean": 100, "p99": 900, "max": 800}, "max 800 is below p99 900"),
+        ({"mean": 900, "max": 800}, "mean 900 is over max 800"),
+    ],
+)
+def test_percentiles_that_fall_are_refused(lengths: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        planned(input_tokens=lengths)

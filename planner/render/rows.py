@@ -32,7 +32,15 @@ ROWS = (
     Row("model", "active per token", "model.active_parameters", "count", ("scenario.model",)),
     Row("model", "served in", "model.dtype", "text", ("scenario.model",)),
     Row("model", "weights stored as", "model.quantisation", "text", ("scenario.model",), optional=True),
-    Row("memory of one device", "rank", "memory.governing_rank", "text", optional=True, plain="its only rank"),
+    Row(
+        "memory of one device",
+        "rank",
+        "memory.governing_rank",
+        "text",
+        optional=True,
+        plain="its only rank",
+        alone=True,
+    ),
     Row("memory of one device", "device memory", "memory.device_bytes", "bytes", ("scenario.accelerator",)),
     Row(
         "memory of one device",
