@@ -60,26 +60,6 @@ def load_accelerator(ref: str, base: Path = Path()) -> Accelerator:
     return validate(Accelerator, load_mapping(path), Origin(str(path)))
 
 
-def load_engine(ref: str, base: Path = Path()) -> Engine:
-    """A serving engine's profile by shipped name or YAML file."""
-    path = _path_of("engine", ref, base)
-    return validate(Engine, load_mapping(path), Origin(str(path)))
-
-
-def load_prices(gpu: Accelerator) -> tuple[PriceRow, ...]:
-    """The shipped price list of an accelerator.
-
-    raises: InputError where there is none
-    """
-    path = bundled() / FOLDERS["price"] / f"{gpu.name}.yaml"
-    if not _NAME.fullmatch(gpu.name) or not path.is_file():
-        raise InputError(
-            f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
-            "dollars per device-hour, or price in the scenario"
-        )
-    return validate(PriceList, load_mapping(path), Origin(str(path))).prices
-
-
 def load_scenario(
     fields: dict[str, Any],
     origin: Origin,
@@ -148,6 +128,26 @@ def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path
     """A scenario from its file; relative paths in it start at its folder."""
     fields = load_mapping(path)
     return load_scenario(fields, Origin(str(path)), overrides, base=path.parent, hub_cache=hub_cache)
+
+
+def load_engine(ref: str, base: Path = Path()) -> Engine:
+    """A serving engine's profile by shipped name or YAML file."""
+    path = _path_of("engine", ref, base)
+    return validate(Engine, load_mapping(path), Origin(str(path)))
+
+
+def load_prices(gpu: Accelerator) -> tuple[PriceRow, ...]:
+    """The shipped price list of an accelerator.
+
+    raises: InputError where there is none
+    """
+    path = bundled() / FOLDERS["price"] / f"{gpu.name}.yaml"
+    if not _NAME.fullmatch(gpu.name) or not path.is_file():
+        raise InputError(
+            f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
+            "dollars per device-hour, or price in the scenario"
+        )
+    return validate(PriceList, load_mapping(path), Origin(str(path))).prices
 
 
 def find_scenario(ref: str) -> Path:

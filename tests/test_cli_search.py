@@ -276,6 +276,28 @@ def test_a_saved_search_of_thousands_is_read_back(tmp_path: Path) -> None:
     assert read(path) == many
 
 
+def snippet(document: str) -> str:
+    """The first whole Python program that a document shows."""
+    (first, *_) = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text("utf-8"), re.DOTALL)
+    return str(first)
+
+
+@pytest.mark.parametrize(
+    ("document", "printed", "needs"),
+    [
+        ("README.md", "accelerator='h200-sxm'", "joblib"),
+        ("CONTRIBUTING.md", " candidates, the cheapest on ", "distributed"),
+    ],
+)
+def test_the_programs_in_the_documents_run(document: str, printed: str, needs: str, tmp_path: Path) -> None:
+    pytest.importorskip(needs)
+    program = tmp_path / "program.py"
+    program.write_text(snippet(document), "utf-8")
+    result = subprocess.run([sys.executable, program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert printed in result.stdout
+
+
 def test_text_is_golden(request: pytest.FixtureRequest) -> None:
     shown = done(*REJECTING, "--kv-dtype", "auto", "--kv-dtype", "fp8", "--top", "3")
     path = GOLDEN / "search.txt"

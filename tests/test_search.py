@@ -190,12 +190,12 @@ def reasons(result: SearchResult) -> dict[str, str]:
 
 
 def test_every_rejected_choice_says_why_with_its_number() -> None:
-    asked = {"model": "qwen3-14b", "workload.objectives.ttft_p95_s": "0.2"}
+    asked = {"model": "qwen3-14b", "workload.objectives.ttft_p95_s": "0.1"}
     choices: dict[str, Any] = {"accelerators": ["h100-sxm", "l4", "tpu-v5e"], "tp": [1, 2, 3]}
     why = reasons(found(asked, **choices))
     assert "tp 3 does not divide the model's 40 attention heads" in why["parallelism"]
     assert why["price"].startswith("accelerator tpu-v5e has no listed price")
-    assert "-token prompts cannot meet 200 ms: " in why["ttft_p95"]
+    assert "-token prompts cannot meet 100 ms: " in why["ttft_p95"]
     assert "the model does not fit: weights, workspace and reserve take " in why["device_memory"]
     narrow = {"model": "qwen3-14b", "context_tokens": 40960, "engine_options.gpu_memory_utilization": "0.85"}
     why = reasons(found(narrow, accelerators=["a100-sxm-40gb"]))
