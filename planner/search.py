@@ -62,16 +62,12 @@ def search(
     raises: InputError where the space is too large, or every choice is refused for a reason that none can change
     """
     _check_figures_hold(scenario, space)
-    stack = resolve(scenario.model.config, scenario.model.origin)
-    experts = any(tensor.split in EXPERT_SPLITS for _, tensor in stack.tensors())
-    trials = tuple(space.trials(experts=experts))
-    batches = [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)]
+    trials = tuple(space.trials(experts=_has_experts(scenario)))
     planned = []
-    for each in _planned(scenario, batches, jobs):
+    for each in _planned(scenario, [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)], jobs):
         planned.append(each)
         step(min(BATCH * len(planned), len(trials)), len(trials))
     outcomes = tuple(dict.fromkeys(chain.from_iterable(each.outcomes for each in planned)))
-    rejected = tuple(each for each in outcomes if isinstance(each, Rejected))
     _check_not_one_reason(outcomes)
     return SearchResult(
         planner_version=__version__,
@@ -81,10 +77,15 @@ def search(
         tried=len(trials),
         merged=len(trials) - len(outcomes),
         candidates=ranked(each for each in outcomes if isinstance(each, Candidate)),
-        rejected=rejected,
+        rejected=tuple(each for each in outcomes if isinstance(each, Rejected)),
         assumptions=(*_price_assumption(space), *_in_all(each.assumptions for each in planned)),
         warnings=_in_all(each.warnings for each in planned),
     )
+
+
+def _has_experts(scenario: Scenario) -> bool:
+    stack = resolve(scenario.model.config, scenario.model.origin)
+    return any(tensor.split in EXPERT_SPLITS for _, tensor in stack.tensors())
 
 
 def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -132,7 +133,7 @@ def _plan(scenario: Scenario, trials: Sequence[Trial]) -> _Planned:
     for trial in trials:
         outcome, report = _outcome(scenario, trial)
         outcomes.append(outcome)
-        if report is not None and isinstance(outcome, Candidate):
+        if report and isinstance(outcome, Candidate):
             assumptions.append(report.assumptions)
             warnings.append(report.warnings)
     if not assumptions:

@@ -51,6 +51,8 @@ def load_search(
     price_of = None if "price" in overrides else _name_of(fields.get("accelerator"), base)
     given = asked if listed else scenario.price
     offers = [_offer(gpu, given if price_of in (None, gpu.name) else None) for gpu in found]
+    if isinstance(asked, str) and all(offer.price is None and not offer.listed for offer in offers):
+        raise InputError(*(offer.unpriced for offer in offers))
     return scenario, _space(scenario, offers, served, choices)
 
 

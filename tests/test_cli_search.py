@@ -70,6 +70,7 @@ def test_no_feasible_choice_is_printed_with_code_3() -> None:
         ((*SEARCH, "--engine", "vllm-0.33", "--engine", "x"), "planner: engine 'x' is unknown: "),
         ((*SEARCH, "--context", "200000"), "planner: context_tokens: 200,000 is over the 131,072 "),
         ((*SEARCH, "--price", "0"), "planner: command line: price.usd_per_hour: Input should be greater than 0, "),
+        ((*SEARCH, "--price", "aws/none"), "planner: price 'aws/none' is not listed for h100-sxm; none is near; "),
         ((*SEARCH, "--ttft-p95", "fast"), "planner: command line: workload.objectives.ttft_p95_s: "),
         ((*SEARCH, "--set", "accelerator.memory_mib=9"), "planner: --set accelerator.memory_mib: a search takes it "),
         ((*SEARCH, "--kv-dtype", ""), "planner: command line: kv_dtypes.0: "),
@@ -175,8 +176,9 @@ def test_brief_leaves_out_the_assumptions() -> None:
 
 def test_limits_that_make_no_difference_share_a_line() -> None:
     limits = ("--gpu", "l40s", "--tp", "2", "--max-num-seqs", "512", "--max-num-seqs", "1024")
-    shown = done(*SEARCH[:5], *limits, "--workload", "chat")
+    shown = done(*SEARCH[:5], *limits)
     assert "512, 1,024" in shown
+    assert "256 to 1,024" in done(*SEARCH[:5], *limits, "--max-num-seqs", "256")
     assert "2 choices: 2 serve the load" in shown
 
 

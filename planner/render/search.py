@@ -35,12 +35,13 @@ class _Line:
     """Candidates that differ in max_num_seqs alone, in figures that show the same."""
 
     rank: int
-    """Of the first, from 1."""
+    """Of the first of them, from 1."""
     alike: tuple[Candidate, ...]
+    """By max_num_seqs."""
 
     @property
     def candidate(self) -> Candidate:
-        """The first."""
+        """The one of the smallest max_num_seqs."""
         return self.alike[0]
 
     @property
@@ -49,8 +50,9 @@ class _Line:
         return any(each.pareto for each in self.alike)
 
     def each(self, show: Callable[[Candidate], str]) -> str:
-        """What differs between them."""
-        return ", ".join(dict.fromkeys(map(show, self.alike)))
+        """What differs between them; of many, the first and the last."""
+        found = list(dict.fromkeys(map(show, self.alike)))
+        return ", ".join(found) if len(found) < 3 else f"{found[0]} to {found[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,8 @@ def _lines(result: SearchResult) -> list[_Line]:
     for i, each in enumerate(result.candidates):
         alone = _Line(i + 1, (each,))
         found.setdefault(tuple(column.show(alone) for column in columns), []).append(i)
-    return [_Line(ranks[0] + 1, tuple(result.candidates[i] for i in ranks)) for ranks in found.values()]
+    same = ((ranks[0] + 1, [result.candidates[i] for i in ranks]) for ranks in found.values())
+    return [_Line(rank, tuple(sorted(alike, key=lambda each: each.choice.max_num_seqs or 0))) for rank, alike in same]
 
 
 def _columns(result: SearchResult) -> list[_Column]:
@@ -198,7 +201,7 @@ def _table(columns: Sequence[_Column], lines: Sequence[_Line]) -> Table:
             Text(column.heading),
             justify="right" if column.right else "left",
             overflow="fold",
-            no_wrap=column.heading not in ("fleet", "seqs"),
+            no_wrap=column.heading != "fleet",
         )
     for cells in _rows(columns, lines):
         table.add_row(*map(Text, cells))
