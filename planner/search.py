@@ -28,14 +28,8 @@ BATCHES_PER_ROUND = 8
 """Of each worker, between two reports of progress."""
 SERVES = {"vllm": ("nvidia", "amd"), "sglang": ("nvidia", "amd"), "tensorrt-llm": ("nvidia",)}
 """Kind of an engine profile -> vendors whose devices its rules are of; the plain formula is of any."""
-TRIED = (
-    "parallelism",
-    "price",
-    "kv_cache.dtype",
-    "engine_options.max_num_seqs",
-    "engine_options.max_num_batched_tokens",
-)
-"""Fields that differ between choices: a refusal of one need not be one of all."""
+TRIED = ("parallelism", "price")
+"""Fields that a search itself fills in: where it finds none that goes, that is its answer and no bad input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +256,7 @@ def _check_figures_hold(scenario: Scenario, space: Space) -> None:
 
 
 def _check_not_one_reason(outcomes: Sequence[Candidate | Rejected]) -> None:
-    """Bad input is an error and no result: every choice refused, and for the same reason, that none can change."""
+    """Bad input is an error and no result: every choice refused for the same reason, and that not one of TRIED."""
     reasons = {(each.limit, each.reason) if isinstance(each, Rejected) and each.refused else None for each in outcomes}
     if len(reasons) != 1 or None in reasons:
         return

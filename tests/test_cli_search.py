@@ -74,6 +74,7 @@ def test_no_feasible_choice_is_printed_with_code_3() -> None:
         ((*SEARCH, "--ttft-p95", "fast"), "planner: command line: workload.objectives.ttft_p95_s: "),
         ((*SEARCH, "--set", "accelerator.memory_mib=9"), "planner: --set accelerator.memory_mib: a search takes it "),
         ((*SEARCH, "--kv-dtype", ""), "planner: command line: kv_dtypes.0: "),
+        ((*SEARCH, "--kv-dtype", "int3"), "planner: kv_cache.dtype: vllm-0.33 does not accept 'int3'; accepted: "),
         (("search", "nowhere"), "planner: nowhere: no such file; "),
         (("search", EXAMPLES / "16k.yaml"), "planner: memory.device_gib: is one deployment's figure, "),
     ],
@@ -165,6 +166,16 @@ def test_rejected_prints_every_one() -> None:
     for line in ("h100-sxm TP3: parallelism: ", "l40s TP3: parallelism: ", "tpu-v5e TP3: price: "):
         assert line in shown
     assert done(*REJECTING).count("parallelism") == 1
+
+
+def test_devices_without_their_own_constants_are_named() -> None:
+    shown = done(*SEARCH, "--gpu", "a10", "--gpu", "mi300x", "--set", "workload.objectives.success_share=0.9")
+    assert "nobody measured a10: other devices' kernel constants stand in" in shown
+    assert "success of 90 %" in shown
+    memory_alone = done(*SEARCH, "--gpu", "mi300x", "--tp", "1")
+    assert "speed is not predicted, and memory alone sizes the fleet, of mi300x" in memory_alone
+    assert "The cheapest with predicted speed" in done(*SEARCH[:7], "--gpu", "mi300x", "--tp", "1")
+    assert "1 choice: 1 serves the load, 0 rejected" in done(*SEARCH[:5], "--gpu", "mi300x", "--tp", "1")
 
 
 def test_brief_leaves_out_the_assumptions() -> None:

@@ -119,13 +119,13 @@ def _limits(facts: SearchFacts) -> Iterator[str]:
     times = (("p95 TTFT", facts.ttft_p95_limit_s), ("p95 of gaps", facts.itl_p95_limit_s))
     yield from (f"{name} within {show_seconds(float(limit))}" for name, limit in times if limit is not None)
     shares = (("success", facts.success_share_limit), ("availability", facts.availability_limit))
-    yield from (f"{name} {float(share):.4%}" for name, share in shares if share is not None)
+    yield from (f"{name} of {float(share) * 100:.6g} %" for name, share in shares if share is not None)
 
 
 def _counts(result: SearchResult) -> str:
     merged = f", {result.merged:,} the same as another" if result.merged else ""
     found = len(result.candidates)
-    verdict = f"{found:,} serve the load" if found else "none serves the load"
+    verdict = f"{f'{found:,}' if found else 'none'} serve{'' if found > 1 else 's'} the load"
     return f"{counted(result.tried, 'choice')}: {verdict}, {len(result.rejected):,} rejected{merged}"
 
 
@@ -243,9 +243,9 @@ def _range(time: Range) -> str:
 
 def _unsure(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Devices whose speed rests on another's constants, or is not predicted."""
-    lent = dict.fromkeys(each.calibration for each in candidates if each.stood_in)
+    lent = dict.fromkeys(each.choice.accelerator for each in candidates if each.stood_in)
     if lent:
-        yield f"nobody measured these devices, and others stand in: {', '.join(f'{name}' for name in lent)}"
+        yield f"nobody measured {', '.join(lent)}: other devices' kernel constants stand in, on their datasheet peaks"
     unknown = dict.fromkeys(each.choice.accelerator for each in candidates if each.tpot_s is None)
     if unknown:
         yield f"speed is not predicted, and memory alone sizes the fleet, of {', '.join(unknown)}"
