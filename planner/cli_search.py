@@ -24,10 +24,8 @@ from planner.cli_options import (
 )
 from planner.cli_results import write
 from planner.console import DONE, NOT_FEASIBLE, ForceOption, Format, FormatOption, OutputOption, counting, hub_cache
+from planner.input_types import MOST_COUNTED, MOST_RANKS
 from planner.render.search import DEFAULT_TOP, Shown
-from planner.space import MOST_RANKS
-
-MOST_TOKENS = 2**48
 
 
 def _degrees(what: str) -> object:
@@ -65,11 +63,11 @@ def search(
     gpu_memory_utilization: GpuMemoryOption = None,
     max_num_batched_tokens: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=MOST_TOKENS, help="Tokens of one engine step; repeat to try several."),
+        typer.Option(min=1, max=MOST_COUNTED, help="Tokens of one engine step; repeat to try several."),
     ] = None,
     max_num_seqs: Annotated[
         list[int] | None,
-        typer.Option(min=1, max=MOST_TOKENS, help="Requests the engine runs at once; repeat to try several."),
+        typer.Option(min=1, max=MOST_COUNTED, help="Requests the engine runs at once; repeat to try several."),
     ] = None,
     dtype: DtypeOption = None,
     quantization: QuantizationOption = None,

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from planner.engine_inputs import Engine
 from planner.errors import InputError
-from planner.input_types import Count, Degree, Input
+from planner.input_types import MOST_RANKS, Count, Degree, Input
 from planner.inputs import Accelerator, Parallelism, Price, PriceRow
 from planner.prices import lowest_price
 from planner.printable import Name, Printable
@@ -18,8 +18,6 @@ MOST_CHOICES = 100_000
 """Combinations that one search tries."""
 DEGREES = (1, 2, 4, 8)
 """Tensor parallelism that is tried where nobody says otherwise."""
-MOST_RANKS = 4096
-"""Largest degree of any parallelism."""
 
 
 class Offer(Input):
