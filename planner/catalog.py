@@ -13,7 +13,7 @@ from planner.documents import load_mapping, validate
 from planner.engine_inputs import Engine
 from planner.errors import InputError, nearest
 from planner.input_types import Input
-from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, Scenario
+from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, PriceRow, Scenario
 from planner.origin import Origin
 from planner.prices import lowest_price, named_price
 from planner.printable import shown
@@ -158,6 +158,26 @@ def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path
     return load_scenario(fields, Origin(str(path)), overrides, base=path.parent, hub_cache=hub_cache)
 
 
+def load_engine(ref: str, base: Path = Path()) -> Engine:
+    """A serving engine's profile by shipped name or YAML file."""
+    path = _path_of("engine", ref, base)
+    return validate(Engine, load_mapping(path), Origin(str(path)))
+
+
+def load_prices(gpu: Accelerator) -> tuple[PriceRow, ...]:
+    """The shipped price list of an accelerator.
+
+    raises: InputError where there is none
+    """
+    path = bundled() / FOLDERS["price"] / f"{gpu.name}.yaml"
+    if not _NAME.fullmatch(gpu.name) or not path.is_file():
+        raise InputError(
+            f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
+            "dollars per device-hour, or price in the scenario"
+        )
+    return validate(PriceList, load_mapping(path), Origin(str(path))).prices
+
+
 def find_scenario(ref: str) -> Path:
     """The scenario file that an argument names."""
     path = Path(ref)
@@ -275,13 +295,7 @@ def _listed_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], ori
     """
     if wanted is not None and not isinstance(wanted, str):
         raise InputError(f"{origin.at('price')}: provider/instance[/term] or a mapping is needed, not {shown(wanted)}")
-    path = bundled() / FOLDERS["price"] / f"{gpu.name}.yaml"
-    if not _NAME.fullmatch(gpu.name) or not path.is_file():
-        raise InputError(
-            f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
-            "dollars per device-hour, or price in the scenario"
-        )
-    listed = validate(PriceList, load_mapping(path), Origin(str(path))).prices
+    listed = load_prices(gpu)
     if wanted:
         return named_price(wanted, gpu.name, listed)
     ranks = validate(Parallelism, rest.get("parallelism") or {}, origin.within("parallelism"))

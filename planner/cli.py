@@ -2,7 +2,6 @@
 
 import json
 import sys
-from decimal import Decimal, InvalidOperation
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,25 @@ from rich.console import Console
 
 from planner import __version__, catalog, documents, saved
 from planner.cli_calibrate import calibrate_app
+from planner.cli_options import (
+    ArrivalsOption,
+    BlockTokensOption,
+    CalibrationOption,
+    ConcurrencyOption,
+    DtypeOption,
+    GpuMemoryOption,
+    ItlOption,
+    ModelOption,
+    PriceOption,
+    QuantizationOption,
+    ScenarioArgument,
+    SettingsOption,
+    TtftOption,
+    WorkloadOption,
+    overrides_of,
+)
+from planner.cli_results import write
+from planner.cli_search import search
 from planner.cli_validate import validate_app
 from planner.compare import compare as compare_reports
 from planner.console import (
@@ -31,11 +49,9 @@ from planner.errors import InputError
 from planner.inputs import PriceList, Scenario
 from planner.origin import Origin
 from planner.plan import estimate as estimate_scenario
-from planner.render import markdown, text
+from planner.render import text
 from planner.report import Comparison, Report
-
-PIPE_WIDTH = 120
-
+from planner.search_report import SearchResult
 
 app = typer.Typer(
     name="planner",
@@ -56,52 +72,37 @@ BriefOption = Annotated[bool, typer.Option("--brief", help="Text without arithme
     "--context 32768"
 )
 def estimate(
-    scenario: Annotated[str | None, typer.Argument(help="Scenario file (YAML); flags override it.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Shipped name, YAML, config.json, checkpoint directory or Hugging Face id."),
-    ] = None,
+    scenario: ScenarioArgument = None,
+    model: ModelOption = None,
     gpu: Annotated[list[str] | None, typer.Option(help="Accelerator: shipped name or YAML; repeat to compare.")] = None,
-    workload: Annotated[str | None, typer.Option(help="Workload profile: shipped name or YAML.")] = None,
+    workload: WorkloadOption = None,
     engine: Annotated[str | None, typer.Option(help="Engine profile; default: the newest vLLM.")] = None,
-    price: Annotated[
-        str | None, typer.Option(help="US dollars per device-hour, or provider/instance[/term] of the price list.")
-    ] = None,
+    price: PriceOption = None,
     context: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Longest request, input and output together; repeat to compare."),
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Requests active at the peak.")] = None,
-    arrivals: Annotated[str | None, typer.Option(help="Requests that arrive each second at the peak.")] = None,
-    ttft_p95: Annotated[
-        str | None, typer.Option(help="95th percentile of the time to first token to meet, in seconds.")
-    ] = None,
-    itl_p95: Annotated[
-        str | None, typer.Option(help="95th percentile of the gaps between tokens to meet, in seconds.")
-    ] = None,
-    calibration: Annotated[
-        str | None, typer.Option(help="Kernel constants: a shipped name or a file of planner calibrate.")
-    ] = None,
+    concurrency: ConcurrencyOption = None,
+    arrivals: ArrivalsOption = None,
+    ttft_p95: TtftOption = None,
+    itl_p95: ItlOption = None,
+    calibration: CalibrationOption = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Also say what this many devices carry.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel ranks.")] = None,
     pp: Annotated[int | None, typer.Option(min=1, help="Pipeline stages.")] = None,
     dp: Annotated[int | None, typer.Option(min=1, help="Data parallel ranks within a replica.")] = None,
     ep: Annotated[int | None, typer.Option(min=1, help="Expert parallel ranks: 1, or tp x dp.")] = None,
     kv_dtype: Annotated[str | None, typer.Option(help="KV cache dtype, such as auto, bfloat16 or fp8.")] = None,
-    block_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per cache block.")] = None,
-    gpu_memory_utilization: Annotated[
-        str | None, typer.Option(help="Share of device memory that the engine takes.")
-    ] = None,
+    block_tokens: BlockTokensOption = None,
+    gpu_memory_utilization: GpuMemoryOption = None,
     max_num_batched_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one engine step.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Requests the engine runs at once.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Dtype the model is served in.")] = None,
-    quantization: Annotated[str | None, typer.Option(help="Weight quantisation applied while loading.")] = None,
+    dtype: DtypeOption = None,
+    quantization: QuantizationOption = None,
     kv_cache_bytes: Annotated[
         int | None, typer.Option(min=1, help="KV cache bytes per rank; replaces the computed pool.")
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any scenario field: path=value, such as spares.fraction=0.1.")
-    ] = None,
+    settings: SettingsOption = None,
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -109,36 +110,36 @@ def estimate(
     plot: PlotOption = False,
 ) -> None:
     """Memory, requests that fit, speed, fleet and monthly cost of a scenario."""
-    flags = {
-        "model": model,
-        "workload": workload,
-        "engine": engine,
-        "price": _price(price),
-        "workload.concurrency": concurrency,
-        "workload.arrivals_per_s": arrivals,
-        "workload.objectives.ttft_p95_s": ttft_p95,
-        "workload.objectives.itl_p95_s": itl_p95,
-        "calibration": calibration,
-        "parallelism.tp": tp,
-        "parallelism.pp": pp,
-        "parallelism.dp": dp,
-        "parallelism.ep": ep,
-        "kv_cache.dtype": kv_dtype,
-        "kv_cache.block_tokens": block_tokens,
-        "engine_options.gpu_memory_utilization": gpu_memory_utilization,
-        "engine_options.max_num_batched_tokens": max_num_batched_tokens,
-        "engine_options.max_num_seqs": max_num_seqs,
-        "engine_options.dtype": dtype,
-        "engine_options.quantization": quantization,
-        "engine_options.kv_cache_bytes": kv_cache_bytes,
-    }
-    overrides = {path: value for path, value in flags.items() if value is not None} | _settings(settings or [])
+    overrides = overrides_of(
+        settings,
+        model=model,
+        workload=workload,
+        engine=engine,
+        price=price,
+        concurrency=concurrency,
+        arrivals=arrivals,
+        ttft_p95=ttft_p95,
+        itl_p95=itl_p95,
+        calibration=calibration,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        kv_dtype=kv_dtype,
+        block_tokens=block_tokens,
+        gpu_memory_utilization=gpu_memory_utilization,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        dtype=dtype,
+        quantization=quantization,
+        kv_cache_bytes=kv_cache_bytes,
+    )
     chosen = [overrides | {"accelerator": name} for name in gpu or ()] or [overrides]
     scenarios = [_load(scenario, of_one) for of_one in chosen]
     asked = [_with_context(loaded, tokens) for loaded in scenarios for tokens in context or [loaded.context]]
     reports = [estimate_scenario(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
-    _write(result, output_format, output, force=force, brief=brief)
+    write(result, output_format, output, force=force, brief=brief)
     _plot(reports, output_format, wanted=plot and output is None)
     raise typer.Exit(_exit_code(reports))
 
@@ -153,13 +154,18 @@ def compare(
 ) -> None:
     """Every line that moved between two scenarios or saved reports: old, new, difference, and why."""
     reports = [_report_of(ref) for ref in (old, new)]
-    _write(compare_reports(reports), output_format, output, force=force, brief=True)
+    write(compare_reports(reports), output_format, output, force=force, brief=True)
     raise typer.Exit(_exit_code(reports))
+
+
+app.command(
+    epilog="\b\nExample: planner search --model llama-3.1-8b --workload chat --gpu h100-sxm --gpu l40s --ttft-p95 1"
+)(search)
 
 
 @app.command(epilog="\b\nExample: planner report saved.yaml --format markdown")
 def report(
-    file: Annotated[Path, typer.Argument(help="A report or comparison saved as YAML or JSON.")],
+    file: Annotated[Path, typer.Argument(help="A report, comparison or search saved as YAML or JSON.")],
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
     force: ForceOption = False,
@@ -168,8 +174,8 @@ def report(
 ) -> None:
     """Draw a saved report again, in any format, without planning again."""
     result = saved.read(file)
-    _write(result, output_format, output, force=force, brief=brief)
-    reports = [result] if isinstance(result, Report) else list(result.reports)
+    write(result, output_format, output, force=force, brief=brief)
+    reports = list(result.reports) if isinstance(result, Comparison) else [result] if isinstance(result, Report) else []
     _plot(reports, output_format, wanted=plot and output is None)
 
 
@@ -187,7 +193,9 @@ def import_model(
 def schema(
     kind: Annotated[
         str,
-        typer.Argument(help="scenario, model, accelerator, engine, workload, price, price-list, report or comparison."),
+        typer.Argument(
+            help="scenario, model, accelerator, engine, workload, price, price-list, report, comparison or search."
+        ),
     ],
     output: OutputOption = None,
     force: ForceOption = False,
@@ -201,6 +209,7 @@ def schema(
         "scenario": Scenario,
         "report": Report,
         "comparison": Comparison,
+        "search": SearchResult,
     }
     if kind not in kinds:
         raise InputError(f"{kind!r} has no schema; accepted: {', '.join(sorted(kinds))}")
@@ -261,25 +270,8 @@ def _report_of(ref: str) -> Report:
     found = saved.read(path)
     if isinstance(found, Comparison):
         raise InputError(f"{ref}: holds {len(found.reports)} reports; compare takes one from each file")
-    return found
-
-
-def _price(given: str | None) -> str | dict[str, Any] | None:
-    """A number means dollars per device-hour; anything else is looked up in the price list."""
-    try:
-        rate = Decimal(given or "")
-    except InvalidOperation:
-        return given
-    return {"usd_per_hour": rate, "source": "given with --price"}
-
-
-def _settings(pairs: list[str]) -> dict[str, Any]:
-    found = {}
-    for pair in pairs:
-        path, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"--set {pair}: path=value is needed, such as workload.concurrency=90")
-        found[path.strip()] = documents.parse_value(f"--set {path}", value)
+    if isinstance(found, SearchResult):
+        raise InputError(f"{ref}: cannot be compared: it holds a search")
     return found
 
 
@@ -288,28 +280,10 @@ def _exit_code(reports: list[Report]) -> int:
     return DONE if all(r.fits and r.meets_objectives for r in reports) and not stranded else NOT_FEASIBLE
 
 
-def _write(result: Report | Comparison, form: Format, output: Path | None, *, force: bool, brief: bool) -> None:
-    if form is Format.text and output is None and sys.stdout.isatty():
-        console = Console()
-        text.write(text.draw(result, console.width, brief=brief), console)
-        return
-    emit(_formatted(result, form, brief=brief), output, force=force)
-
-
 def _plot(reports: list[Report], form: Format, *, wanted: bool) -> None:
     """The longest context's curve; the others lie on it."""
-    if wanted and form is Format.text:
+    if wanted and reports and form is Format.text:
         from planner.render.plot import cache_curve  # not needed by any other command's start-up
 
         longest = max(reports, key=lambda report: report.scenario.context_tokens)
         emit(f"\n{cache_curve(longest, Console().width)}\n", None, force=False)
-
-
-def _formatted(result: Report | Comparison, form: Format, *, brief: bool) -> str:
-    if form is Format.yaml:
-        return saved.to_yaml(result)
-    if form is Format.json:
-        return saved.to_json(result)
-    if form is Format.markdown:
-        return markdown.draw(result)
-    return text.plain(text.draw(result, PIPE_WIDTH, brief=brief), PIPE_WIDTH)

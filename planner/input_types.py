@@ -13,13 +13,17 @@ def _number(value: object) -> object:
     return str(value) if isinstance(value, float) else value
 
 
+MOST_RANKS = 4096
+"""Largest degree of any parallelism, and number of devices in an instance."""
+MOST_COUNTED = 2**48
+
 Number = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15, decimal_places=30)]
 Positive = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15, decimal_places=30)]
 Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1, decimal_places=30)]
 PositiveShare = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1, decimal_places=30)]
-Count = Annotated[int, Field(strict=True, ge=1, le=2**48)]
-CountOrNone = Annotated[int, Field(strict=True, ge=0, le=2**48)]
-Degree = Annotated[int, Field(strict=True, ge=1, le=4096)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MOST_COUNTED)]
+CountOrNone = Annotated[int, Field(strict=True, ge=0, le=MOST_COUNTED)]
+Degree = Annotated[int, Field(strict=True, ge=1, le=MOST_RANKS)]
 
 
 class Input(BaseModel):

@@ -1,4 +1,4 @@
-"""A report or a comparison as YAML or JSON, and back to an equal one."""
+"""A report, a comparison or a search as YAML or JSON, and back to an equal one."""
 
 from pathlib import Path
 
@@ -9,19 +9,26 @@ from planner.inputs import Model
 from planner.origin import Origin
 from planner.printable import shown
 from planner.report import Comparison, Report
+from planner.search_report import SearchResult
 
 SCHEMA_VERSION = 2
-MAX_REPORT_BYTES = 16 * 2**20
+MAX_REPORT_BYTES = 256 * 2**20
+"""A search holds every choice that it tried."""
 MAX_ORACLE_BYTES = 256 * 2**20
-KINDS: dict[str, type[Report] | type[Comparison]] = {"planner report": Report, "planner comparison": Comparison}
+Result = Report | Comparison | SearchResult
+KINDS: dict[str, type[Result]] = {
+    "planner report": Report,
+    "planner comparison": Comparison,
+    "planner search": SearchResult,
+}
 
 
-def to_json(result: Report | Comparison) -> str:
+def to_json(result: Result) -> str:
     """JSON, indented, with a final newline."""
     return result.model_dump_json(indent=2) + "\n"
 
 
-def to_yaml(result: Report | Comparison) -> str:
+def to_yaml(result: Result) -> str:
     """Block-style YAML in the order of the fields."""
     return dump_yaml(result.model_dump(mode="json"))
 
@@ -32,14 +39,14 @@ def model_yaml(model: Model) -> str:
 
 
 def is_result(fields: dict[str, object]) -> bool:
-    """True if a mapping says that it is a saved report or comparison."""
+    """True if a mapping says that it is a saved report, comparison or search."""
     return fields.get("kind") in KINDS
 
 
-def read(path: Path) -> Report | Comparison:
-    """A saved report or comparison.
+def read(path: Path) -> Result:
+    """A saved report, comparison or search.
 
-    raises: InputError for a file that is neither, or that another version of the schema wrote
+    raises: InputError for a file that is none of them, or that another version of the schema wrote
     """
     fields = load_mapping(path, MAX_REPORT_BYTES)
     origin = Origin(str(path))

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from planner import engine_inputs, inputs, report
+from planner import engine_inputs, inputs, report, search_report
 
-MODULES = (inputs, engine_inputs, report)
+MODULES = (inputs, engine_inputs, report, search_report)
 
 
 def json_schema(cls: type[BaseModel]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from planner.report import Comparison, Report
 from planner.saved import read
 from tests.scenarios import EXAMPLES, ROOT
 
-COMMANDS = ("estimate", "compare", "report", "import", "schema", "catalog")
+COMMANDS = ("estimate", "compare", "search", "report", "import", "schema", "catalog")
 VALIDATE = ("memory", "logs", "kernels", "serving", "throughput")
 ESTIMATE = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
 TOO_SMALL = ("estimate", "--model", "llama-3.1-70b", "--gpu", "l4", "--workload", "chat")
@@ -430,11 +430,12 @@ def test_the_schema_of_a_kind_fits_the_files_that_are_shipped(kind: str) -> None
         assert fitting(schema, {**fields, name: [[]]}, schema) != []
 
 
-@pytest.mark.parametrize("kind", ["report", "comparison"])
+@pytest.mark.parametrize("kind", ["report", "comparison", "search"])
 def test_the_schema_of_a_result_fits_what_is_written(kind: str) -> None:
     contexts = ("--context", "4096", "--context", "8192") if kind == "comparison" else ()
+    command = ("search", *ESTIMATE[1:], "--tp", "1", "--tp", "3") if kind == "search" else (*ESTIMATE, *contexts)
     schema = json.loads(done("schema", kind))
-    result = json.loads(done(*ESTIMATE, *contexts, "--format", "json"))
+    result = json.loads(done(*command, "--format", "json"))
     assert fitting(schema, result, schema) == []
     assert "nonsense is unknown" in fitting(schema, {**result, "nonsense": 1}, schema)
 

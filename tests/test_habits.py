@@ -15,25 +15,43 @@ from tests.scenarios import ROOT
 PACKAGE = ROOT / "planner"
 FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
-    "units", "errors", "printable", "origin", "report", "queueing", "output", "documents", "input_types",
-    "engine_inputs", "workload_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices",
-    "catalog", "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation",
-    "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank",
-    "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "fleet",
+    "units", "errors", "printable", "origin", "report", "search_report", "queueing", "output", "documents",
+    "input_types", "engine_inputs", "workload_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint",
+    "prices", "catalog", "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names",
+    "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment",
+    "rank", "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "fleet",
     "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "derive", "remarks", "proposals",
-    "plan", "engine_logs", "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark",
-    "validate_serving", "listing", "render", "schema", "saved", "compare", "console", "cli_validate", "cli_calibrate",
-    "cli", "__main__",
+    "plan", "space", "search", "search_inputs", "engine_logs", "validate", "validate_logs", "serving_rows",
+    "row_models", "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved", "compare", "console",
+    "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
-    "render": {"report", "units", "printable", "calibration", "calibration_run", "calibrate", "render"},
+    "render": {
+        "report",
+        "search_report",
+        "units",
+        "printable",
+        "calibration",
+        "calibration_run",
+        "calibrate",
+        "render",
+    },
     "architectures": {"tensors", "mixers", "blocks", "vendor_config", "errors", "origin", "architectures"},
 }
 """Modules that import nothing else of planner."""
-CLI = ("cli", "cli_validate", "cli_calibrate", "console")
+CLI = ("cli", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "console")
 """Where arguments are read and results printed."""
-CATALOG_USERS = {*CLI, "validate", "validate_logs", "row_models", "validate_serving", "listing", "calibrate"}
+CATALOG_USERS = {
+    *CLI,
+    "search_inputs",
+    "validate",
+    "validate_logs",
+    "row_models",
+    "validate_serving",
+    "listing",
+    "calibrate",
+}
 """A plan starts from a resolved scenario: only what makes scenarios itself imports the catalog."""
 OPENS_FILES = {"catalog", "documents", "checkpoint", "hub", "origin", "output", "calibrate"}
 FORMULA_FILES = (
@@ -54,7 +72,7 @@ FORMULA_FILES = (
     "offline_benchmark",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
-HEAVY = ("torch", "pynvml", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")
+HEAVY = ("torch", "pynvml", "joblib", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")
 
 
 def module_of(path: Path) -> str:

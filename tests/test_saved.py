@@ -40,7 +40,7 @@ RESULTS: dict[str, Report | Comparison] = {
 FORMATS = {"yaml": saved.to_yaml, "json": saved.to_json}
 
 
-def read_back(folder: Path, text: str, suffix: str = "yaml") -> Report | Comparison:
+def read_back(folder: Path, text: str, suffix: str = "yaml") -> saved.Result:
     path = folder / f"saved.{suffix}"
     path.write_text(text, "utf-8")
     return saved.read(path)
