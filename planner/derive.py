@@ -33,7 +33,7 @@ def derivations(
         *capacity_lines(deployment, rank, capacity),
     ]
     if fleet and cost:
-        lines += [*_fleet(deployment, needs, fleet), *_cost(deployment.scenario, cost)]
+        lines += [*_fleet(deployment, capacity, needs, fleet), *_cost(deployment.scenario, cost)]
     if prefix:
         reuse = deployment.scenario.workload.prefix
         shared = reuse.shared_tokens if reuse else 0
@@ -102,10 +102,9 @@ def _memory(memory: RankMemory) -> Iterator[Derivation]:
     yield line("memory.kv_budget_bytes", text, budget.basis)
 
 
-def _fleet(deployment: Deployment, needs: Sequence[Need], fleet: Fleet) -> Iterator[Derivation]:
+def _fleet(deployment: Deployment, capacity: Capacity, needs: Sequence[Need], fleet: Fleet) -> Iterator[Derivation]:
     scenario = deployment.scenario
-    parts = ", ".join(f"{need.replicas:,} {need.limit}" for need in needs)
-    yield line("fleet.active_replicas", f"largest of {parts} = {fleet.active_replicas:,}")
+    yield line("fleet.active_replicas", f"{_largest(scenario, capacity, needs)} = {fleet.active_replicas:,}")
     spares = scenario.spares
     if spares.replica_availability is not None:
         fewer = fleet.availability_one_spare_fewer
@@ -124,6 +123,15 @@ def _fleet(deployment: Deployment, needs: Sequence[Need], fleet: Fleet) -> Itera
     if fleet.nodes is not None:
         text = f"{counted(fleet.nodes, 'instance')} x {scenario.price.devices} = {fleet.billed_devices:,}"
         yield line("fleet.billed_devices", text, "computed", scenario.price.source)
+
+
+def _largest(scenario: Scenario, capacity: Capacity, needs: Sequence[Need]) -> str:
+    """The largest need; what holds the active requests with its division, where their number is given."""
+    terms = [f"{need.replicas:,} [{need.limit}]" for need in needs]
+    if scenario.workload.arrivals_per_s is None:
+        active = f"{scenario.workload.concurrency:,} active requests / {capacity.slots_per_replica:,}"
+        terms[0] = f"ceil({active}) [{needs[0].limit}]"
+    return f"max({', '.join(terms)})" if len(terms) > 1 else terms[0]
 
 
 def _cost(scenario: Scenario, cost: Cost) -> Iterator[Derivation]:

@@ -1,6 +1,7 @@
 """How the cache and capacity figures came about, engine by engine, with the figures put in."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 from math import gcd
 
 from planner.blocks import distinct
@@ -84,9 +85,12 @@ def _per_token(deployment: Deployment, rank: Rank) -> str:
         return f"0 B [no layer's cache grows with the context]{stage}"
     if isinstance(pool, BlockPool):
         terms = (f"{pool.bytes_per_block:,} B per block id / {group.spec.block_tokens} tokens" for group in growing)
+        exact = sum(Fraction(pool.bytes_per_block, group.spec.block_tokens) for group in growing)
     else:
         terms = (f"{g.layers} {g.spec.kind.value} layers x {_page_per_token(g)}" for g in growing)
-    return " + ".join(terms) + stage
+        exact = sum(Fraction(group.page_bytes, group.spec.block_tokens) for group in growing)
+    text = " + ".join(terms)
+    return (text if exact == int(exact) else f"ceil({text})") + stage
 
 
 def _page_per_token(group: Group) -> str:
@@ -132,8 +136,10 @@ def _page(group: Group) -> str:
     spec = group.spec
     if group.page_bytes == group.layers * spec.page_bytes:
         return f"{group.layers} {spec.kind.value} layers x {spec.page_bytes:,} B [{spec.block_tokens} tokens]"
-    each = group.page_bytes // spec.block_tokens
-    return f"{each:,} B [{group.layers} {spec.kind.value} caches of several sizes] x {spec.block_tokens} tokens"
+    caches = f"{group.layers} {spec.kind.value} caches of several sizes"
+    if group.page_bytes % spec.block_tokens:
+        return f"{group.page_bytes:,} B [{caches}, {spec.block_tokens} tokens]"
+    return f"{group.page_bytes // spec.block_tokens:,} B [{caches}] x {spec.block_tokens} tokens"
 
 
 def _token_cell(pool: TokenPool) -> str:

@@ -519,3 +519,24 @@ def test_where_the_hub_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     (folder / "config.json").write_text(json.dumps(config))
     model = yaml.safe_load(done("import", "org/name"))
     assert (model["name"], model["config"]) == ("org/name", config)
+
+
+def test_arrivals_take_the_place_of_the_profiles_load() -> None:
+    arguments = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat", "-f", "json")
+    few = json.loads(run(*arguments, "--arrivals", "1").stdout)
+    assert few["scenario"]["concurrency"] == few["latency"]["concurrency_p99"] < 64
+    both = json.loads(run(*arguments, "--arrivals", "1", "--concurrency", "64").stdout)
+    assert both["scenario"]["concurrency"] == 64
+
+
+def test_an_objective_that_nothing_meets_ends_with_3_and_prints_the_report() -> None:
+    asked = ("estimate", "--model", "llama-3.1-8b", "--gpu", "l40s", "--workload", "rag", "--ttft-p95", "0.1")
+    result = run(*asked, "-f", "json")
+    assert result.exit_code == 3
+    assert json.loads(result.stdout)["meets_objectives"] is False
+
+
+def test_devices_that_miss_an_objective_end_with_3() -> None:
+    arguments = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "rag", "--devices", "2")
+    assert run(*arguments, "--itl-p95", "0.01").exit_code == 3
+    assert run(*arguments, "--itl-p95", "1").exit_code == 0

@@ -64,14 +64,18 @@ def least(*numbers: Fraction) -> Fraction:
     return min(numbers)
 
 
+def most(*numbers: Fraction) -> Fraction:
+    return max(numbers)
+
+
 def value(text: str) -> Fraction:
-    """What an expression of numbers, x, //, /, +, -, ceil, min and words about them comes to; [notes] are left out."""
+    """What numbers, x, //, /, +, -, ceil, min, max and words about them come to; [notes] are left out."""
     expression = re.sub(r"\[[^\]]*\]", "", text)
     expression = re.sub(r"(?<=\d),(?=\d{3})", "", expression).replace("^2", "**2")
-    kept = {"x": "*", "ceil": "ceil", "min": "least"}
+    kept = {"x": "*", "ceil": "ceil", "min": "least", "max": "most"}
     expression = re.sub(r"[A-Za-z][A-Za-z_'-]*", lambda m: kept.get(m[0], ""), expression).replace(":", "")
     numbers = re.sub(r"\d+(?:\.\d+)?", lambda m: f"F('{m[0]}')", expression).strip()
-    return Fraction(eval(numbers, {"__builtins__": {}}, {"F": Fraction, "ceil": ceil, "least": least}))  # noqa: S307
+    return Fraction(eval(numbers, {"__builtins__": {}}, {"F": Fraction, "ceil": ceil, "least": least, "most": most}))  # noqa: S307
 
 
 def stated(text: str) -> Fraction:
