@@ -40,6 +40,8 @@ PARTS = ("model", "accelerator", "engine", "workload", "price")
 """Kinds of which a scenario always has one, by name or in full."""
 MAX_CALIBRATION_BYTES = 16 * 2**20
 """Of a file: a run's holds every raw point."""
+MOST_NAMED = 8
+"""Rows of a price list that one message names."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+_-]{0,99}")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -123,7 +125,8 @@ def load_scenario(
     resolved = _validated(parts, settings, problems)
     if "price" not in resolved:
         wanted = fields.get("price")
-        resolved["price"] = _listed_price(wanted, resolved["accelerator"], rest, origin)
+        price_base = Path() if "price" in overrides else base
+        resolved["price"] = _looked_up_price(wanted, resolved["accelerator"], rest, origin, price_base)
         assumed.extend(() if wanted else ("price",))
     assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
     if isinstance(rest.get("calibration"), str):
@@ -173,7 +176,7 @@ def load_prices(gpu: Accelerator) -> tuple[PriceRow, ...]:
     if not _NAME.fullmatch(gpu.name) or not path.is_file():
         raise InputError(
             f"accelerator {gpu.name} has no listed price, and an unpriced device is not free: give --price with the "
-            "dollars per device-hour, or price in the scenario"
+            "dollars per device-hour, or price in the scenario; planner catalog prices lists those that are known"
         )
     return validate(PriceList, load_mapping(path), Origin(str(path))).prices
 
@@ -288,15 +291,38 @@ def _override(
     target[keys[-1]] = value
 
 
-def _listed_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], origin: Origin) -> Price:
+def _looked_up_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], origin: Origin, base: Path) -> Price:
     """The price that a scenario names, or the lowest dated on-demand one of an instance that holds its devices.
 
-    wanted: None, or provider/instance[/term]
+    wanted: None, or a reference as in load_price
     """
     if wanted is not None and not isinstance(wanted, str):
         raise InputError(f"{origin.at('price')}: provider/instance[/term] or a mapping is needed, not {shown(wanted)}")
-    listed = load_prices(gpu)
     if wanted:
-        return named_price(wanted, gpu.name, listed)
+        return load_price(wanted, gpu, base)
     ranks = validate(Parallelism, rest.get("parallelism") or {}, origin.within("parallelism"))
-    return lowest_price(gpu.name, listed, ranks.tp * ranks.dp)
+    return lowest_price(gpu.name, load_prices(gpu), ranks.tp * ranks.dp)
+
+
+def load_price(ref: str, gpu: Accelerator, base: Path = Path()) -> Price:
+    """A price of an accelerator by reference.
+
+    ref: provider/instance[/term] of the shipped list; FILE.yaml, which holds one price; or
+        FILE.yaml#provider/instance[/term] of a price list of one's own
+    raises: InputError with what is listed
+    """
+    file, _, row = ref.partition("#")
+    if not file.endswith(_SUFFIXES):
+        return named_price(ref, gpu.name, load_prices(gpu))
+    fields, origin = load_mapping(base / file), Origin(str(base / file))
+    if "prices" not in fields:
+        if row:
+            raise InputError(f"{file} holds one price and no list: {row!r} cannot be looked up in it")
+        return validate(Price, fields, origin)
+    listed = validate(PriceList, fields, origin)
+    if listed.accelerator != gpu.name:
+        raise InputError(f"{origin.at('accelerator')}: these are prices of {listed.accelerator}, not of {gpu.name}")
+    if not row:
+        known = ", ".join(f"{file}#{each.provider}/{each.instance}" for each in listed.prices[:MOST_NAMED])
+        raise InputError(f"{file} is a list of prices, and which is meant must be said: {known or 'it is empty'}")
+    return named_price(row, f"{gpu.name} in {file}", listed.prices)

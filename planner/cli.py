@@ -21,12 +21,14 @@ from planner.cli_options import (
     GpuMemoryOption,
     ItlOption,
     ModelOption,
-    PriceOption,
+    OwnPriceOption,
+    PricedOnOption,
     QuantizationOption,
     ScenarioArgument,
     SettingsOption,
     TtftOption,
     WorkloadOption,
+    dated,
     overrides_of,
 )
 from planner.cli_results import write
@@ -77,7 +79,8 @@ def estimate(
     gpu: Annotated[list[str] | None, typer.Option(help="Accelerator: shipped name or YAML; repeat to compare.")] = None,
     workload: WorkloadOption = None,
     engine: Annotated[str | None, typer.Option(help="Engine profile; default: the newest vLLM.")] = None,
-    price: PriceOption = None,
+    price: OwnPriceOption = None,
+    priced_on: PricedOnOption = None,
     context: Annotated[
         list[int] | None,
         typer.Option(min=1, help="Longest request, input and output together; repeat to compare."),
@@ -116,6 +119,7 @@ def estimate(
         workload=workload,
         engine=engine,
         price=price,
+        priced_on=priced_on,
         concurrency=concurrency,
         arrivals=arrivals,
         ttft_p95=ttft_p95,
@@ -219,15 +223,18 @@ def schema(
 @app.command("catalog", epilog="\b\nExample: planner catalog models")
 def show_catalog(
     kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads, prices or calibrations.")],
+    gpu: Annotated[str | None, typer.Option(help="Of prices: an accelerator's name or its beginning.")] = None,
     output_format: FormatOption = Format.text,
 ) -> None:
-    """What is shipped: models with layers by kind, bytes per token and state, and everything else by name."""
-    from planner.listing import KINDS_LISTED, rows  # imports every model family, which no other command needs
+    """What is shipped: models with layers by kind, bytes per token and state; dated prices; all else by name."""
+    from planner.listing import KINDS_LISTED, prices, rows  # imports every model family, which no other command needs
 
     singular = kind.removesuffix("s")
     if singular not in KINDS_LISTED:
         raise InputError(f"{kind!r} is not a kind of input; accepted: {', '.join(f'{k}s' for k in KINDS_LISTED)}")
-    found = rows(singular)
+    if gpu is not None and singular != "price":
+        raise InputError(f"--gpu: {kind} are not listed by accelerator; prices are")
+    found = rows(singular) if gpu is None else prices(gpu)
     emit_rows(found, text.listing_lines(found), output_format)
 
 
@@ -255,8 +262,8 @@ def main() -> None:
 
 def _load(scenario: str | None, overrides: dict[str, Any]) -> Scenario:
     if scenario is None:
-        return catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=hub_cache())
-    return catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, hub_cache())
+        return dated(catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=hub_cache()))
+    return dated(catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, hub_cache()))
 
 
 def _with_context(scenario: Scenario, tokens: int) -> Scenario:

@@ -1,5 +1,6 @@
 """What commands that plan a scenario share: their options, and how these become overrides of its fields."""
 
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from planner import documents
 from planner.errors import InputError
+from planner.inputs import Scenario
 
 ScenarioArgument = Annotated[str | None, typer.Argument(help="Scenario file (YAML); flags override it.")]
 ModelOption = Annotated[
@@ -16,6 +18,16 @@ ModelOption = Annotated[
 WorkloadOption = Annotated[str | None, typer.Option(help="Workload profile: shipped name or YAML.")]
 PriceOption = Annotated[
     str | None, typer.Option(help="US dollars per device-hour, or provider/instance[/term] of the price list.")
+]
+OwnPriceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="US dollars per device-hour, or provider/instance[/term] of the price list, or FILE.yaml with one price, "
+        "or FILE.yaml#provider/instance[/term] of a list of one's own."
+    ),
+]
+PricedOnOption = Annotated[
+    str | None, typer.Option(help="Day against which prices are dated, YYYY-MM-DD; default: today.")
 ]
 ConcurrencyOption = Annotated[int | None, typer.Option(min=1, help="Requests active at the peak.")]
 ArrivalsOption = Annotated[
@@ -39,6 +51,7 @@ FIELDS = {
     "workload": "workload",
     "engine": "engine",
     "price": "price",
+    "priced_on": "priced_on",
     "context": "context_tokens",
     "concurrency": "workload.concurrency",
     "arrivals": "workload.arrivals_per_s",
@@ -69,6 +82,16 @@ def overrides_of(settings: list[str] | None, **options: Any) -> dict[str, Any]:
     if options.get("arrivals") is not None and options.get("concurrency") is None:
         found[FIELDS["concurrency"]] = None  # arrivals replace the profile's load, and say how many are active
     return found | _settings(settings or [])
+
+
+def today() -> date:
+    """The day on which a command runs."""
+    return datetime.now().astimezone().date()
+
+
+def dated(scenario: Scenario) -> Scenario:
+    """The scenario, its prices held against today where it names no day."""
+    return scenario if scenario.priced_on else scenario.model_copy(update={"priced_on": today()})
 
 
 def _price(given: str | None) -> str | dict[str, Any] | None:

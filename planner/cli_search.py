@@ -20,6 +20,7 @@ from planner.cli_options import (
     SettingsOption,
     TtftOption,
     WorkloadOption,
+    dated,
     overrides_of,
 )
 from planner.cli_results import write
@@ -116,6 +117,6 @@ def search(
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
     with counting("choices") as step:
-        result = search_space(loaded, space, jobs=jobs, step=step)
+        result = search_space(dated(loaded), space, jobs=jobs, step=step)
     write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))
     raise typer.Exit(DONE if result.candidates else NOT_FEASIBLE)

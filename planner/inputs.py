@@ -96,7 +96,9 @@ class Price(Input):
     term: Printable = "given"
     """on_demand, spot, reserved_1y, reserved_3y or given."""
     usd_per_hour: Positive
-    """US dollars per unit and hour."""
+    """US dollars per unit and hour: what is paid."""
+    list_usd_per_hour: Positive | None = None
+    """On demand, before any discount; absent: that of an on_demand price is what is paid, and of others not known."""
     as_of: date | None = None
     source: Printable = "given"
     licence: Printable | None = None
@@ -109,6 +111,16 @@ class Price(Input):
         return f"{self.instance or 'unit'} of {self.devices}"
 
     @property
+    def list_rate(self) -> Decimal | None:
+        """Dollars per unit and hour before any discount; None where nobody says."""
+        return self.list_usd_per_hour or (self.usd_per_hour if self.term == "on_demand" else None)
+
+    @property
+    def named(self) -> str:
+        """Who sells what, on which term."""
+        return " ".join(part for part in (self.provider, self.instance, self.region, self.term) if part)
+
+    @property
     def sold_whole(self) -> bool:
         """Several devices are sold as one unit, or a named instance is."""
         return self.instance is not None or self.devices > 1
@@ -117,9 +129,8 @@ class Price(Input):
     def label(self) -> str:
         """How a report names it: dollars per device-hour, and what is sold by whom."""
         rate = show_rate(self.usd_per_hour / self.devices)
-        sold = " ".join(part for part in (self.provider, self.instance, self.region, self.term) if part)
         whole = f" ({show_rate(self.usd_per_hour)} for {self.devices})" if self.devices > 1 else ""
-        return f"{rate} per device-hour{whole}, {sold}"
+        return f"{rate} per device-hour{whole}, {self.named}"
 
 
 class PriceRow(Input):
@@ -250,6 +261,10 @@ class Scenario(Input):
     """Kernel constants that price its steps; absent: those that ship for this device."""
     spares: Spares = Spares(fraction=Decimal("0.2"))
     price: Annotated[Price, _ByName()]
+    priced_on: date | None = Field(default=None, exclude=True)
+    """Day against which prices are dated; absent: only undated ones count as stale. Not part of the inputs' digest."""
+    price_stale_days: Count = 180
+    """Age beyond which a price is stale."""
     hours_per_month: Annotated[Positive, Field(le=744)] = Decimal(730)
     """730 is the FinOps convention (365 x 24 / 12)."""
     other_monthly: tuple[MonthlyLine, ...] = ()

@@ -11,10 +11,12 @@ from planner.cache_specs import CacheRules, layer_specs
 from planner.calibrate.shipped import calibration_names, shipped_calibration
 from planner.documents import AnyModel, load_mapping, validate
 from planner.engine_inputs import Engine
-from planner.inputs import Model, PriceList
+from planner.errors import InputError, nearest
+from planner.inputs import Model, Price, PriceList
 from planner.kv_cache import Flight, resolve_dtype
 from planner.origin import Origin
 from planner.pool import BlockPool
+from planner.prices import by_term_and_rate, offers
 from planner.weights import served_dtype
 from planner.workload_inputs import Workload
 
@@ -26,6 +28,8 @@ LISTED_SM = 9
 
 def rows(kind: str) -> list[Fields]:
     """Each shipped input of a kind with the figures by which one chooses."""
+    if kind == "price":
+        return prices()
     describe = _DESCRIBE[kind]
     shipped = calibration_names() if kind == "calibration" else catalog.names(kind)
     return [describe(name) for name in shipped]
@@ -108,15 +112,34 @@ def _workload(name: str) -> Fields:
     }
 
 
-def _price(name: str) -> Fields:
-    listed = _shipped("price", PriceList, name).prices
-    rates = [r.usd_per_instance_hour["on_demand"] / r.devices for r in listed if "on_demand" in r.usd_per_instance_hour]
+def prices(gpu: str | None = None) -> list[Fields]:
+    """Every dated price on every term: terms apart, the cheapest per device-hour first.
+
+    gpu: of which accelerators, by name or its beginning; None: of all
+    raises: InputError where no listed accelerator is called so
+    """
+    known = catalog.names("price")
+    wanted = [name for name in known if name == gpu] or [name for name in known if name.startswith(gpu or "")]
+    if not wanted:
+        raise InputError(f"--gpu {gpu}: no price of it is listed{nearest(gpu or '', known)}")
+    found = [(name, price) for name in wanted for price in offers(_shipped("price", PriceList, name).prices)]
+    found.sort(key=lambda pair: (by_term_and_rate(pair[1]), pair[0], pair[1].named))
+    return [_price(name, price) for name, price in found]
+
+
+def _price(name: str, price: Price) -> Fields:
     return {
-        "name": name,
-        "rows": len(listed),
-        "providers": ", ".join(sorted({row.provider for row in listed})),
-        "lowest_on_demand_usd_per_device_hour": f"{min(rates):.2f}" if rates else None,
-        "highest_on_demand_usd_per_device_hour": f"{max(rates):.2f}" if rates else None,
+        "term": price.term,
+        "usd_per_device_hour": f"{price.usd_per_hour / price.devices:.4f}",
+        "accelerator": name,
+        "provider": price.provider,
+        "instance": price.instance,
+        "devices": price.devices,
+        "usd_per_instance_hour": _plain(price.usd_per_hour),
+        "region": price.region,
+        "as_of": str(price.as_of) if price.as_of else None,
+        "confidence": price.confidence,
+        "source": price.source,
     }
 
 
@@ -142,7 +165,6 @@ _DESCRIBE: dict[str, Callable[[str], Fields]] = {
     "accelerator": _accelerator,
     "engine": _engine,
     "workload": _workload,
-    "price": _price,
     "calibration": _calibration,
 }
-KINDS_LISTED = tuple(_DESCRIBE)
+KINDS_LISTED = ("model", "accelerator", "engine", "workload", "price", "calibration")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from planner.cache_specs import mixers_of
 from planner.deployment import Deployment
+from planner.inputs import Scenario
 from planner.memory import RankMemory
 from planner.mixers import Attention
 from planner.report import Capacity, Fleet, Latency
@@ -95,6 +96,7 @@ def warnings(
         *_capacity_warnings(deployment, capacity, fleet),
         *(_speed_warnings(deployment, latency) if latency else ()),
         *(_fleet_warnings(deployment, fleet) if fleet else ()),
+        *_price_warnings(deployment.scenario),
     )
 
 
@@ -208,6 +210,17 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
         )
     if price.sold_whole and price.devices < deployment.ranks.devices:
         found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")
-    if price.instance and price.as_of is None:
-        found.append(f"the price of {price.provider} {price.instance} is undated: treat it as stale")
     return found
+
+
+def _price_warnings(scenario: Scenario) -> Iterator[str]:
+    """Prices that are older than the scenario allows, or of no known day though somebody else quotes them."""
+    price = scenario.price
+    if price.as_of is None:
+        if price.provider or price.instance:
+            yield f"the price of {price.named} is undated: treat it as stale"
+    elif scenario.priced_on and (age := (scenario.priced_on - price.as_of).days) > scenario.price_stale_days:
+        yield (
+            f"the price of {price.named} is stale: as of {price.as_of}, {counted(age, 'day')} before "
+            f"{scenario.priced_on}; price_stale_days allows {scenario.price_stale_days:,}"
+        )

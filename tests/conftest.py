@@ -1,11 +1,13 @@
 """Options of the test run, vendors' configs as files, and hypothesis made repeatable on every machine, however slow."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from planner import cli_options
 from tests.scenarios import VENDORS
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -14,6 +16,12 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="write what is printed now as what is expected")
+
+
+@pytest.fixture(autouse=True)
+def the_same_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices age; what is printed about them must not change overnight."""
+    monkeypatch.setattr(cli_options, "today", lambda: date(2026, 11, 30))
 
 
 @pytest.fixture(scope="session")

@@ -286,7 +286,11 @@ def test_which_price_is_taken(wanted: object, tp: int, expected: tuple[object, .
 @pytest.mark.parametrize(
     ("wanted", "tp", "message"),
     [
-        ("a/two", 1, "price 'a/two' is not listed for h100-sxm; nearest known: a/one"),
+        (
+            "a/two",
+            1,
+            "price 'a/two' is not listed for h100-sxm; nearest known: a/one; on terms: on_demand, spot, reserved_1y",
+        ),
         ("a", 1, "price 'a' is not listed for h100-sxm"),
         ("a/one/weekly", 1, "price 'a/one/weekly' is not listed for h100-sxm; nearest known: a/one"),
         ("a/one/reserved_3y", 1, "price 'a/one/reserved_3y': no reserved_3y price is listed; listed: on_demand, spot"),
@@ -305,6 +309,101 @@ def test_an_accelerator_without_a_price_list_is_not_free(name: str) -> None:
     shipped = load_mapping(catalog.bundled() / "profiles/accelerators/h100-pcie.yaml")
     (found,) = refusal({"accelerator": {**shipped, "name": name}})
     assert found.startswith(f"accelerator {name} has no listed price, and an unpriced device is not free")
+
+
+CONTRACT = {
+    "provider": "own",
+    "instance": "node",
+    "devices": 8,
+    "usd_per_instance_hour": {"on_demand": 40, "contract": "22.4"},
+    "as_of": "2026-05-01",
+    "source": "our contract",
+}
+
+
+def own_list(folder: Path, **changed: Any) -> Path:
+    """A price list of one's own with one row."""
+    path = folder / "own.yaml"
+    fields = {"accelerator": "h100-sxm", "currency": "USD", "prices": [CONTRACT], **changed}
+    path.write_text(yaml.safe_dump(fields))
+    return path
+
+
+def test_a_file_holds_one_price_or_a_list_of_which_one_is_named(tmp_path: Path) -> None:
+    path = own_list(tmp_path)
+    found = load({"price": f"{path}#own/node/contract"}).price
+    assert sold(found) == ("own", "node", "contract", Decimal("22.4"))
+    assert found.list_rate == 40
+    assert sold(load({"price": f"{path}#own/node"}).price) == ("own", "node", "on_demand", Decimal(40))
+    one = tmp_path / "one.yaml"
+    one.write_text("{provider: own, instance: node, devices: 8, term: contract, usd_per_hour: '22.4'}")
+    assert sold(load({"price": str(one)}).price) == ("own", "node", "contract", Decimal("22.4"))
+    assert load({"price": str(one)}).price.list_rate is None
+
+
+def test_a_price_file_in_a_scenario_starts_at_its_folder_and_on_the_command_line_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    own_list(inner)
+    scenario = inner / "scenario.yaml"
+    scenario.write_text(yaml.safe_dump({**NAMED, "price": "own.yaml#own/node"}))
+    assert load_scenario_file(scenario, {}).price.instance == "node"
+    monkeypatch.chdir(inner)
+    scenario.rename(tmp_path / "scenario.yaml")
+    assert load_scenario_file(tmp_path / "scenario.yaml", {"price": "own.yaml#own/node"}).price.instance == "node"
+
+
+def test_a_price_file_that_does_not_say_one_price_is_refused(tmp_path: Path) -> None:
+    path = own_list(tmp_path)
+    (found,) = refusal({"price": str(path)})
+    assert found == f"{path} is a list of prices, and which is meant must be said: {path}#own/node"
+    (found,) = refusal({"price": f"{path}#own/nodes"})
+    assert found.startswith(
+        f"price 'own/nodes' is not listed for h100-sxm in {path}; nearest known: own/node; on terms: "
+    )
+    (found,) = refusal({"price": f"{path}#own/node/spot"})
+    assert found == "price 'own/node/spot': no spot price is listed; listed: contract, on_demand"
+    (found,) = refusal({"price": f"{path}#own/node"}, {"accelerator": "l4"})
+    assert found == f"{path}:1: accelerator: these are prices of h100-sxm, not of l4"
+    own_list(tmp_path, prices=[CONTRACT, {**CONTRACT, "region": "other"}])
+    (found,) = refusal({"price": f"{path}#own/node"})
+    assert found.startswith("price 'own/node' is listed 2 times for h100-sxm")
+    path.write_text("usd_per_hour: 3")
+    (found,) = refusal({"price": f"{path}#own/node"})
+    assert found.endswith("holds one price and no list: 'own/node' cannot be looked up in it")
+    for text, wrong in (("usd_per_hour: -3", "greater than 0"), ("{}", "usd_per_hour"), ("[1]", "mapping")):
+        path.write_text(text)
+        assert wrong in refusal({"price": str(path)})[0]
+    assert "No such file" in refusal({"price": str(tmp_path / "none.yaml")})[0]
+
+
+@pytest.mark.parametrize(
+    ("as_of", "priced_on", "days", "said"),
+    [
+        ("2026-01-01", "2026-06-30", 180, None),  # 180 days later
+        ("2026-01-01", "2026-07-01", 180, "stale: as of 2026-01-01, 181 days before 2026-07-01; price_stale_days"),
+        ("2026-01-01", "2026-01-03", 1, "stale: as of 2026-01-01, 2 days before 2026-01-03; price_stale_days allows 1"),
+        ("2026-01-01", "2025-01-01", 180, None),  # quoted for later
+        ("2026-01-01", None, 180, None),
+        (None, "2026-07-01", 180, "undated: treat it as stale"),
+        (None, None, 180, "undated: treat it as stale"),
+    ],
+)
+def test_a_price_ages(as_of: str | None, priced_on: str | None, days: int, said: str | None) -> None:
+    price = {"provider": "a", "instance": "one", "usd_per_hour": 3, "as_of": as_of}
+    report = estimate(load({"price": price, "priced_on": priced_on, "price_stale_days": days}))
+    found = [warning for warning in report.warnings if warning.startswith("the price of a one given is ")]
+    assert [warning.removeprefix("the price of a one given is ")[: len(said or "")] for warning in found] == (
+        [said] if said else []
+    )
+
+
+def test_the_day_of_a_plan_changes_nothing_but_warnings() -> None:
+    new, old = (estimate(load({"priced_on": day})) for day in ("2026-11-30", "2036-11-30"))
+    assert len(old.warnings) == len(new.warnings) + 1
+    assert old.model_copy(update={"warnings": new.warnings}) == new
 
 
 # Files

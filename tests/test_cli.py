@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,9 @@ def test_a_plan_that_does_not_fit_is_printed_with_code_3() -> None:
         ((*ESTIMATE, "--set", "a=[1"), "planner: --set a:2: is not YAML: "),
         (("estimate", "nowhere"), "planner: nowhere: no such file; a scenario (planner schema scenario) or a saved "),
         (("schema", "nonsense"), "planner: 'nonsense' has no schema; accepted: accelerator, "),
+        (("catalog", "models", "--gpu", "l4"), "planner: --gpu: models are not listed by accelerator; prices are"),
+        (("catalog", "prices", "--gpu", "l5"), "planner: --gpu l5: no price of it is listed; nearest known: l4"),
+        ((*ESTIMATE, "--priced-on", "soon"), "planner: command line: priced_on: "),
         (("catalog", "nonsense"), "planner: 'nonsense' is not a kind of input; accepted: models, "),
         (("report", EXAMPLES / "16k.yaml"), f"planner: {EXAMPLES / '16k.yaml'}:1: kind: is not a saved report; "),
         (("compare", EXAMPLES / "16k.yaml", "none.yaml"), "planner: none.yaml: cannot be read: No such file "),
@@ -244,6 +248,7 @@ def test_devices_says_what_they_carry() -> None:
         ("--engine", "vllm-0.19", "engine.name"),
         ("--price", "2.125", "price.usd_per_hour"),
         ("--price", "aws/p5.48xlarge/reserved_3y", "price.term"),
+        ("--priced-on", "2026-03-04", "priced_on"),
         ("--concurrency", "77", "workload.concurrency"),
         ("--tp", "2", "parallelism.tp"),
         ("--pp", "3", "parallelism.pp"),
@@ -275,7 +280,9 @@ def test_a_flag_lands_on_its_field(monkeypatch: pytest.MonkeyPatch, flag: str, v
     monkeypatch.setattr(cli, "estimate_scenario", spy)
     run(*ESTIMATE, flag, value)
     run(*ESTIMATE)
-    changed, plain = (leaves(scenario.model_dump(mode="json")) for scenario in seen[-2:])  # --gpu again adds one
+    changed, plain = (  # --gpu again adds one; the day is no part of what is written
+        leaves(scenario.model_dump(mode="json") | {"priced_on": str(scenario.priced_on)}) for scenario in seen[-2:]
+    )
     expected = value.rpartition("/")[2] if path == "price.term" else value.removeprefix(f"{path}=").strip("'")
     assert str(changed[path]) == expected
     part = path.split(".")[0]
@@ -440,7 +447,7 @@ def test_the_schema_of_a_result_fits_what_is_written(kind: str) -> None:
     assert "nonsense is unknown" in fitting(schema, {**result, "nonsense": 1}, schema)
 
 
-@pytest.mark.parametrize("kind", sorted(catalog.FOLDERS))
+@pytest.mark.parametrize("kind", sorted(catalog.FOLDERS.keys() - {"price"}))
 def test_catalog_lists_everything_that_is_shipped(kind: str) -> None:
     head, *lines = done("catalog", f"{kind}s").splitlines()
     assert head.startswith("name ")
@@ -450,6 +457,49 @@ def test_catalog_lists_everything_that_is_shipped(kind: str) -> None:
     assert [row["name"] for row in rows] == catalog.names(kind)
     for form in ("yaml", "markdown"):
         assert refused("catalog", kind, "--format", form).startswith(f"planner: --format: {form} is not offered here")
+
+
+def test_the_catalog_of_prices_lists_every_row_on_every_term() -> None:
+    rows = json.loads(done("catalog", "prices", "--format", "json"))
+    lists = [load_mapping(catalog.bundled() / catalog.FOLDERS["price"] / f"{n}.yaml") for n in catalog.names("price")]
+    assert len(rows) == sum(len(row["usd_per_instance_hour"]) for each in lists for row in each["prices"])
+    assert done("catalog", "prices").splitlines()[0].split()[:2] == ["term", "usd"]
+    aws = [row for row in rows if row["instance"] == "p5.48xlarge"]
+    assert [(row["term"], row["usd_per_device_hour"], row["usd_per_instance_hour"]) for row in aws] == [
+        ("on_demand", "6.8800", "55.04"),
+        ("reserved_3y", "2.5869", "20.6951"),
+    ]
+    assert {row["as_of"] for row in aws} == {"2026-07-20"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "names"),
+    [
+        ("h100-sxm", {"h100-sxm"}),
+        ("h100", {name for name in catalog.names("price") if name.startswith("h100-")}),
+        ("a10", {"a10"}),  # a whole name is not a beginning
+    ],
+)
+def test_prices_of_a_device_stand_by_term_from_the_cheapest(gpu: str, names: set[str]) -> None:
+    rows = json.loads(done("catalog", "prices", "--gpu", gpu, "--format", "json"))
+    assert {row["accelerator"] for row in rows} == names
+    order = [("on_demand", "spot", "reserved_1y", "reserved_3y").index(row["term"]) for row in rows]
+    assert order == sorted(order)
+    for term in {row["term"] for row in rows}:
+        rates = [Decimal(row["usd_per_device_hour"]) for row in rows if row["term"] == term]
+        assert rates == sorted(rates)
+
+
+def test_a_price_list_on_the_command_line_and_the_day_it_is_held_against(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    row = {"provider": "own", "instance": "n", "devices": 8, "as_of": "2026-01-01", "source": "test"}
+    rows = [{**row, "usd_per_instance_hour": {"contract": 16}}]
+    path.write_text(yaml.safe_dump({"accelerator": "h100-sxm", "currency": "USD", "prices": rows}))
+    asked = (*ESTIMATE, "--price", f"{path}#own/n/contract", "--format", "json")
+    facts = json.loads(done(*asked))
+    assert facts["scenario"]["usd_per_device_hour"] == "2"
+    assert any("333 days before 2026-11-30" in warning for warning in facts["warnings"])
+    assert not any("stale" in w for w in json.loads(done(*asked, "--priced-on", "2026-02-01"))["warnings"])
 
 
 def test_the_catalog_of_models_says_what_they_are() -> None:
