@@ -129,6 +129,9 @@ def load_scenario(
         resolved["price"] = _looked_up_price(wanted, resolved["accelerator"], rest, origin, price_base)
         assumed.extend(() if wanted else ("price",))
     assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
+    if isinstance(rest.get("commitment"), dict):
+        by_flag = any(path.split(".")[0] == "commitment" for path in overrides)
+        rest["commitment"] = _priced(rest["commitment"], resolved["accelerator"], Path() if by_flag else base)
     if isinstance(rest.get("calibration"), str):
         rest["calibration"] = load_calibration(rest["calibration"], Path() if "calibration" in overrides else base)
     rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
@@ -302,6 +305,16 @@ def _looked_up_price(wanted: object, gpu: Accelerator, rest: Mapping[str, Any], 
         return load_price(wanted, gpu, base)
     ranks = validate(Parallelism, rest.get("parallelism") or {}, origin.within("parallelism"))
     return lowest_price(gpu.name, load_prices(gpu), ranks.tp * ranks.dp)
+
+
+def _priced(commitment: dict[str, Any], gpu: Accelerator, base: Path) -> dict[str, Any]:
+    """A commitment with its price looked up where it is a reference, as price itself may be."""
+    price = commitment.get("price")
+    if isinstance(price, str):
+        return {**commitment, "price": load_price(price, gpu, base)}
+    if isinstance(price, int | float) and not isinstance(price, bool):
+        return {**commitment, "price": {"usd_per_hour": price, "source": "given, per device-hour"}}
+    return commitment
 
 
 def load_price(ref: str, gpu: Accelerator, base: Path = Path()) -> Price:

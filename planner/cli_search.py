@@ -25,6 +25,7 @@ from planner.cli_options import (
 )
 from planner.cli_results import write
 from planner.console import DONE, NOT_FEASIBLE, ForceOption, Format, FormatOption, OutputOption, counting, hub_cache
+from planner.errors import InputError
 from planner.input_types import MOST_COUNTED, MOST_RANKS
 from planner.render.search import DEFAULT_TOP, Shown
 
@@ -116,6 +117,8 @@ def search(
     }
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
+    if loaded.commitment and len(space.offers) > 1:
+        raise InputError("commitment: its price is of one device: a search with a commitment takes one --gpu")
     with counting("choices") as step:
         result = search_space(dated(loaded), space, jobs=jobs, step=step)
     write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))

@@ -1,6 +1,7 @@
 """Two reports -> what changed, by how much, and why."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -13,13 +14,7 @@ from planner.report import Change, Comparison, Report
 from planner.units import counted
 
 _ROW = {row.path: row for row in (*ROWS, *CARRY_ROWS)}
-_DEVICES = Row(
-    "cost",
-    "devices",
-    "cost.lines",
-    "usd",
-    ("fleet.billed_devices", "scenario.usd_per_device_hour", "scenario.hours_per_month"),
-)
+_DEVICES = replace(_ROW["cost.billed_usd"], path="cost.lines")
 _LABELS = {"cost.other_monthly_usd": "other monthly lines"}
 
 
@@ -107,7 +102,7 @@ def _cost_changes(old: Report, new: Report) -> list[Change]:
                 new=show(after.get(name), "usd"),
                 difference=amount,
                 percent=share,
-                why=_why(_DEVICES, old, new) if name == "devices" else "given",
+                why=_why(_DEVICES, old, new) if name in ("devices", "committed devices") else "given",
             )
         )
     return found

@@ -6,14 +6,14 @@ from fractions import Fraction
 from planner.inputs import Price
 
 
-def device_month_usd(billed_devices: int, price: Price, hours: Decimal) -> Fraction:
+def device_month_usd(billed_devices: int, price: Price, hours: Decimal | Fraction) -> Fraction:
     """Dollars a month for the devices billed.
 
         d / u * p * h
 
     billed_devices: d [1]
     price: p per unit of u devices [USD/h]
-    hours: h, hours in a month [h]
+    hours: h, hours of a month in which they are held [h]
     returns: dollars a month [USD]
     source: the price's own source
     """

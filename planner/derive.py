@@ -5,11 +5,13 @@ from collections.abc import Iterator, Sequence
 from planner.calibrate.serving_errors import serving_accuracy
 from planner.deployment import Deployment
 from planner.derive_cache import cache_lines, capacity_lines, line
-from planner.inputs import Scenario
+from planner.inputs import Price, Scenario
 from planner.latency import Speed
 from planner.memory import RankMemory
+from planner.parts import Cost, PrefixReuse
 from planner.rank import Rank
-from planner.report import Capacity, Cost, Derivation, Fleet, KvCache, Need, PrefixReuse, Source
+from planner.report import Capacity, Derivation, Fleet, KvCache, Need, Source
+from planner.report_cost import cost_lines, prefix_lines
 from planner.units import counted
 
 K_OF_N = "Barlow and Proschan 1975, Statistical Theory of Reliability (k-of-n)"
@@ -33,20 +35,16 @@ def derivations(
         *capacity_lines(deployment, rank, capacity),
     ]
     if fleet and cost:
-        lines += [*_fleet(deployment, capacity, needs, fleet), *_cost(deployment.scenario, cost)]
+        lines += [*_fleet(deployment, capacity, needs, fleet), *cost_lines(deployment.scenario, fleet, cost)]
     if prefix:
-        reuse = deployment.scenario.workload.prefix
-        shared = reuse.shared_tokens if reuse else 0
-        text = f"{prefix.requests_per_month:,} requests x {shared:,} tokens"
-        total = f"{prefix.saved_positions_per_month:,} positions"
-        lines.append(line("prefix.saved_positions_per_month", f"{text} = {total}"))
+        lines += prefix_lines(deployment.scenario, prefix)
     return tuple(lines)
 
 
 def sources(scenario: Scenario, speed: Speed | None) -> tuple[Source, ...]:
     """Where model, accelerator, engine, workload, price and kernel constants came from."""
     model, gpu, engine = scenario.model, scenario.accelerator, scenario.engine
-    workload, price = scenario.workload, scenario.price
+    workload = scenario.workload
     return (
         Source(what=f"model {model.name}", source=model.source, as_of=model.as_of, licence=model.licence),
         Source(what=f"accelerator {gpu.name}", source=gpu.source, as_of=gpu.as_of, licence=None),
@@ -57,9 +55,14 @@ def sources(scenario: Scenario, speed: Speed | None) -> tuple[Source, ...]:
             as_of=workload.as_of,
             licence=workload.licence,
         ),
-        Source(what=f"price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence),
+        *([_price_source(scenario.commitment.price)] if scenario.commitment else ()),
+        _price_source(scenario.price),
         *(_speed_sources(speed) if speed else ()),
     )
+
+
+def _price_source(price: Price) -> Source:
+    return Source(what=f"price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence)
 
 
 def _speed_sources(speed: Speed) -> Iterator[Source]:
@@ -120,7 +123,10 @@ def _fleet(deployment: Deployment, capacity: Capacity, needs: Sequence[Need], fl
         yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", basis)
     text = f"({fleet.active_replicas:,} + {fleet.spare_replicas:,}) replicas x {fleet.devices_per_replica}"
     yield line("fleet.devices", f"{text} = {fleet.devices:,}")
-    if fleet.nodes is not None:
+    if fleet.committed_devices:
+        text = f"{fleet.committed_devices:,} committed + {fleet.billed_devices - fleet.committed_devices:,} beyond"
+        yield line("fleet.billed_devices", f"{text} = {fleet.billed_devices:,}", "computed", scenario.price.source)
+    elif fleet.nodes is not None:
         text = f"{counted(fleet.nodes, 'instance')} x {scenario.price.devices} = {fleet.billed_devices:,}"
         yield line("fleet.billed_devices", text, "computed", scenario.price.source)
 
@@ -132,14 +138,3 @@ def _largest(scenario: Scenario, capacity: Capacity, needs: Sequence[Need]) -> s
         active = f"{scenario.workload.concurrency:,} active requests / {capacity.slots_per_replica:,}"
         terms[0] = f"ceil({active}) [{needs[0].limit}]"
     return f"max({', '.join(terms)})" if len(terms) > 1 else terms[0]
-
-
-def _cost(scenario: Scenario, cost: Cost) -> Iterator[Derivation]:
-    workload, price = scenario.workload, scenario.price
-    text = " + ".join(f"${line.monthly_usd:,} {line.name} ({line.text})" for line in cost.lines)
-    yield line("cost.monthly_usd", f"{text} = ${cost.monthly_usd:,}", "computed", price.source)
-    if workload.requests_per_month:
-        text = f"${cost.monthly_usd:,} / {workload.requests_per_month:,} x 1000"
-        yield line("cost.per_1000_submitted_usd", f"{text} = ${cost.per_1000_submitted_usd:,}")
-        text = f"${cost.monthly_usd:,} / ({workload.requests_per_month:,} x {workload.success_share}) x 1000"
-        yield line("cost.per_1000_successful_usd", f"{text} = ${cost.per_1000_successful_usd:,}")

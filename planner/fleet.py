@@ -5,7 +5,7 @@ from decimal import Decimal
 from math import exp, fsum, lgamma, log, log1p
 
 from planner.errors import InputError
-from planner.inputs import Price, Spares
+from planner.inputs import Commitment, Price, Spares
 from planner.units import ceil_div, scale_up
 
 MOST_SPARES = 2**14
@@ -115,3 +115,42 @@ def place(replicas: int, devices_per_replica: int, price: Price) -> Placement:
     fits = price.devices // devices_per_replica
     nodes = ceil_div(replicas, fits) if fits else replicas * ceil_div(devices_per_replica, price.devices)
     return Placement(nodes, nodes * price.devices, split=not fits)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Whose price each device of a fleet is billed at."""
+
+    committed: Placement
+    """The whole commitment; nothing without one."""
+    on_commitment: int
+    """Replicas that run on it."""
+    beyond: Placement
+    """What the other replicas take."""
+
+    @property
+    def nodes(self) -> int | None:
+        """Instances; None where no device is sold by the instance."""
+        sold_whole = [each.nodes for each in (self.committed, self.beyond) if each.nodes is not None]
+        return sum(sold_whole) if sold_whole else None
+
+
+def bill(replicas: int, devices_per_replica: int, price: Price, commitment: Commitment | None) -> Bill:
+    """As many replicas as fit run on the commitment, which is billed whole; the others are placed at the price.
+
+    source: a commitment is billed whether used or not (FOCUS 1.2, commitment discounts)
+    """
+    if commitment is None:
+        return Bill(Placement(None, 0, split=False), 0, place(replicas, devices_per_replica, price))
+    committed, on_commitment = _held_by(commitment, devices_per_replica)
+    used = min(replicas, on_commitment)
+    return Bill(committed, used, place(replicas - used, devices_per_replica, price))
+
+
+def _held_by(commitment: Commitment, devices_per_replica: int) -> tuple[Placement, int]:
+    """(what a commitment is billed as, the replicas that it holds)."""
+    each, unit = devices_per_replica, commitment.price.devices
+    if not commitment.price.sold_whole:
+        return Placement(None, commitment.devices, split=False), commitment.devices // each
+    nodes, fits = ceil_div(commitment.devices, unit), unit // each
+    return Placement(nodes, nodes * unit, split=not fits), nodes * fits if fits else nodes // ceil_div(each, unit)

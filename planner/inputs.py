@@ -11,7 +11,7 @@ from planner.engine_inputs import Engine
 from planner.input_types import Count, CountOrNone, Degree, Input, Number, Positive, PositiveShare, Share
 from planner.origin import Origin
 from planner.printable import Name, Printable
-from planner.units import show_rate
+from planner.units import counted, show_rate
 from planner.workload_inputs import Workload
 
 
@@ -217,18 +217,33 @@ class Spares(Input):
         return self
 
 
-class MonthlyLine(Input):
-    """A monthly cost beside the devices."""
-
-    name: Name
-    usd: Number
-
-
 class _ByName:
     """Marks a field that a file may fill with a shipped name or a path instead of the fields themselves."""
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "description": "A shipped name or a file's path."}, handler(schema)]}
+
+
+class Commitment(Input):
+    """Devices that are billed all hours, used or not; what the fleet takes beyond them is at the scenario's price."""
+
+    devices: Count
+    """Accelerators committed to; where they are sold by the instance, whole instances that hold them are billed."""
+    price: Annotated[Price, _ByName()]
+    peak_hours_share: PositiveShare = Decimal(1)
+    """Share of the hours in which the devices beyond the commitment are held; in the others it serves alone."""
+
+    @property
+    def label(self) -> str:
+        """How a report names it."""
+        return f"{counted(self.devices, 'device')} at {self.price.label}"
+
+
+class MonthlyLine(Input):
+    """A monthly cost beside the devices."""
+
+    name: Name
+    usd: Number
 
 
 def _as_in_a_file(schema: dict[str, Any]) -> None:
@@ -261,6 +276,8 @@ class Scenario(Input):
     """Kernel constants that price its steps; absent: those that ship for this device."""
     spares: Spares = Spares(fraction=Decimal("0.2"))
     price: Annotated[Price, _ByName()]
+    commitment: Commitment | None = None
+    """Devices paid for whether used or not; price is then that of the devices beyond it."""
     priced_on: date | None = Field(default=None, exclude=True)
     """Day against which prices are dated; absent: only undated ones count as stale. Not part of the inputs' digest."""
     price_stale_days: Count = 180

@@ -1,11 +1,9 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
-from planner import __version__, cost, fleet, proposals
+from planner import __version__, fleet, proposals
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
@@ -16,11 +14,13 @@ from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
-from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, PrefixReuse, Report, ScenarioFacts
+from planner.report import Capacity, Carry, Fleet, ModelFacts, Report, ScenarioFacts
+from planner.report_cost import cost_part as cost_of
+from planner.report_cost import prefix_part
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
 from planner.sizing import Sizing, size
-from planner.units import ceil_div, cents, counted, show_rate
+from planner.units import ceil_div, counted
 
 NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
 """Of devices that run no replica, or one whose speed is not predicted."""
@@ -42,8 +42,8 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     fleet_part = _fleet(deployment, capacity, sizing.replicas) if sizing.replicas else None
     binding, reason = _binding(deployment, rank, capacity, sizing)
     memory, cache = memory_part(deployment, rank), cache_part(deployment, rank.pool)
-    cost_part = _cost(scenario, fleet_part) if fleet_part else None
-    prefix = _prefix(scenario)
+    cost_part = cost_of(scenario, fleet_part) if fleet_part else None
+    prefix = prefix_part(scenario)
     carry = _carry(deployment, rank.pool, capacity, devices, sizing.concurrency, speed)
     latency_derived = latency_lines(scenario, speed, sizing, latency) if speed and latency else ()
     return Report(
@@ -133,6 +133,8 @@ def _scenario_facts(deployment: Deployment, concurrency: int | None) -> Scenario
         success_share=scenario.workload.success_share,
         usd_per_device_hour=scenario.price.usd_per_hour / scenario.price.devices,
         price=scenario.price.label,
+        commitment=scenario.commitment.label if scenario.commitment else None,
+        peak_hours_share=scenario.commitment.peak_hours_share if scenario.commitment else None,
         hours_per_month=scenario.hours_per_month,
     )
 
@@ -174,7 +176,7 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity, sizing: Siz
 def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
     spare = fleet.spare_replicas(active, scenario.spares, scenario.workload.objectives.availability)
-    placement = fleet.place(active + spare, per_replica, scenario.price)
+    bill = fleet.bill(active + spare, per_replica, scenario.price, scenario.commitment)
     replica = scenario.spares.replica_availability
     availability = (
         [fleet.fleet_availability(active, n, float(replica)) for n in (spare, spare - 1)] if replica else None
@@ -184,8 +186,9 @@ def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
         spare_replicas=spare,
         devices_per_replica=per_replica,
         devices=(active + spare) * per_replica,
-        billed_devices=placement.billed_devices,
-        nodes=placement.nodes,
+        billed_devices=bill.committed.billed_devices + bill.beyond.billed_devices,
+        committed_devices=bill.committed.billed_devices,
+        nodes=bill.nodes,
         slots=active * capacity.slots_per_replica,
         availability=availability[0] if availability else None,
         availability_one_spare_fewer=availability[1] if availability and spare else None,
@@ -246,36 +249,3 @@ def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: i
             for each in missed
         ),
     }
-
-
-def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:
-    price, billed = scenario.price, fleet_part.billed_devices
-    devices = cost.device_month_usd(billed, price, scenario.hours_per_month)
-    unit = f"{fleet_part.nodes} x {price.unit}" if price.sold_whole else counted(billed, "device")
-    text = f"{unit} x {show_rate(price.usd_per_hour)}/h x {scenario.hours_per_month} h"
-    other = [(line.name, "given", Fraction(line.usd)) for line in scenario.other_monthly]
-    lines = [("devices", text, devices), *other]
-    monthly = sum((usd for _, _, usd in lines), Fraction(0))
-    requests = scenario.workload.requests_per_month
-    successful = Fraction(requests or 0) * Fraction(scenario.workload.success_share)
-    return Cost(
-        currency="USD",
-        lines=tuple(CostLine(name=name, text=why, monthly_usd=cents(usd)) for name, why, usd in lines),
-        monthly_usd=cents(monthly),
-        other_monthly_usd=cents(monthly - devices),
-        per_1000_submitted_usd=_per_thousand(monthly, Fraction(requests or 0)),
-        per_1000_successful_usd=_per_thousand(monthly, successful),
-    )
-
-
-def _per_thousand(monthly: Fraction, requests: Fraction) -> Decimal | None:
-    return cents(cost.per_thousand_usd(monthly, requests)) if requests else None
-
-
-def _prefix(scenario: Scenario) -> PrefixReuse | None:
-    """Prompt positions that a cached shared prefix saves each month."""
-    prefix, requests = scenario.workload.prefix, scenario.workload.requests_per_month
-    if prefix is None or requests is None or not scenario.engine_options.prefix_caching:
-        return None
-    reusing = int(requests * prefix.request_share)
-    return PrefixReuse(requests_per_month=reusing, saved_positions_per_month=reusing * prefix.shared_tokens)

@@ -32,6 +32,10 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
     if scenario.workload.assumed:
         fields = ", ".join(scenario.workload.assumed)
         lines.append(f"workload {scenario.workload.name}: {fields}: the profile's assumptions, not from its source")
+    if scenario.commitment and (share := scenario.commitment.peak_hours_share) < 1:
+        lines.append(
+            f"devices beyond the commitment are held for {share:.1%} of the hours: in the others it serves alone"
+        )
     if deployment.kv_dtype_reason != "given":
         lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
     dtype, asked = deployment.dtype, checkpoint_dtype(scenario.model.config)
@@ -201,12 +205,12 @@ def _capacity_warnings(deployment: Deployment, capacity: Capacity, fleet: Fleet 
 
 
 def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
-    price, found = deployment.scenario.price, []
+    price, found = deployment.scenario.price, _commitment_warnings(deployment.scenario, fleet)
     idle = fleet.billed_devices - fleet.devices
     if idle:
+        whole = f"{price.unit} is sold whole: " if price.sold_whole else ""
         found.append(
-            f"{price.unit} is sold whole: {fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; "
-            f"{idle:,} stand idle"
+            f"{whole}{fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; {idle:,} stand idle"
         )
     if price.sold_whole and price.devices < deployment.ranks.devices:
         found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")
@@ -215,12 +219,23 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
 
 def _price_warnings(scenario: Scenario) -> Iterator[str]:
     """Prices that are older than the scenario allows, or of no known day though somebody else quotes them."""
-    price = scenario.price
-    if price.as_of is None:
-        if price.provider or price.instance:
-            yield f"the price of {price.named} is undated: treat it as stale"
-    elif scenario.priced_on and (age := (scenario.priced_on - price.as_of).days) > scenario.price_stale_days:
-        yield (
-            f"the price of {price.named} is stale: as of {price.as_of}, {counted(age, 'day')} before "
-            f"{scenario.priced_on}; price_stale_days allows {scenario.price_stale_days:,}"
-        )
+    for price in (scenario.price, *((scenario.commitment.price,) if scenario.commitment else ())):
+        if price.as_of is None:
+            if price.provider or price.instance:
+                yield f"the price of {price.named} is undated: treat it as stale"
+        elif scenario.priced_on and (age := (scenario.priced_on - price.as_of).days) > scenario.price_stale_days:
+            yield (
+                f"the price of {price.named} is stale: as of {price.as_of}, {counted(age, 'day')} before "
+                f"{scenario.priced_on}; price_stale_days allows {scenario.price_stale_days:,}"
+            )
+
+
+def _commitment_warnings(scenario: Scenario, fleet: Fleet) -> list[str]:
+    """What is paid for beyond what was asked for, or beyond what runs."""
+    found, committed, asked = [], fleet.committed_devices, scenario.commitment
+    if asked and committed > asked.devices:
+        whole = f"{asked.price.unit} is sold whole"
+        found.append(f"{whole}: a commitment to {asked.devices:,} devices is billed as {committed:,}")
+    if committed > fleet.devices:
+        found.append(f"the commitment is larger than the fleet: all {committed:,} devices are billed")
+    return found

@@ -8,17 +8,11 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from planner.parts import Cost as Cost
+from planner.parts import Part, PrefixReuse
 from planner.printable import Printable
 
 Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datasheet", "assumed"]
-
-
-class Part(BaseModel):
-    """Base of every part of a report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
 
 class ScenarioFacts(Part):
@@ -48,6 +42,10 @@ class ScenarioFacts(Part):
     success_share: Decimal
     usd_per_device_hour: Decimal
     price: Printable
+    commitment: Printable | None
+    """Devices held all hours, and their price."""
+    peak_hours_share: Decimal | None
+    """Of the hours, those in which devices beyond the commitment are held; None without one."""
     hours_per_month: Decimal
 
 
@@ -249,7 +247,11 @@ class Fleet(Part):
     devices_per_replica: int
     devices: int
     billed_devices: int
+    """Whole instances, and the whole commitment."""
+    committed_devices: int
+    """Of the billed, those of the commitment."""
     nodes: int | None
+    """Instances sold whole; None where devices are sold one by one."""
     slots: int
     """Requests that the active replicas run at once."""
     availability: float | None
@@ -279,33 +281,6 @@ class Carry(Part):
     """Objectives that these devices do not meet."""
 
 
-class CostLine(Part):
-    """One monthly line."""
-
-    name: Printable
-    text: Printable
-    monthly_usd: Decimal
-
-
-class Cost(Part):
-    """Dollars a month, and per 1,000 requests where the workload says how many there are."""
-
-    currency: Literal["USD"]
-    lines: tuple[CostLine, ...]
-    monthly_usd: Decimal
-    other_monthly_usd: Decimal
-    """What of it is not for devices."""
-    per_1000_submitted_usd: Decimal | None
-    per_1000_successful_usd: Decimal | None
-
-
-class PrefixReuse(Part):
-    """Prompt positions whose prefill a shared prefix avoids."""
-
-    requests_per_month: int
-    saved_positions_per_month: int
-
-
 class Derivation(Part):
     """How one number came about."""
 
@@ -328,7 +303,7 @@ class Report(Part):
     """One estimate."""
 
     kind: Literal["planner report"] = "planner report"
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     planner_version: Printable
     inputs_digest: Printable
     scenario: ScenarioFacts
@@ -373,7 +348,7 @@ class Comparison(Part):
     """Reports side by side; with two of them, every line that moved."""
 
     kind: Literal["planner comparison"] = "planner comparison"
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     planner_version: Printable
     reports: tuple[Report, ...]
     verdict: Printable

@@ -11,7 +11,7 @@ from planner.printable import shown
 from planner.report import Comparison, Report
 from planner.search_report import SearchResult
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_REPORT_BYTES = 256 * 2**20
 """A search holds every choice that it tried."""
 MAX_ORACLE_BYTES = 256 * 2**20

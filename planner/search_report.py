@@ -3,8 +3,9 @@
 from decimal import Decimal
 from typing import Literal
 
+from planner.parts import Part
 from planner.printable import Printable
-from planner.report import Part, Range
+from planner.report import Range
 
 
 class Choice(Part):
@@ -99,7 +100,7 @@ class SearchResult(Part):
     """One search."""
 
     kind: Literal["planner search"] = "planner search"
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     planner_version: Printable
     inputs_digest: Printable
     scenario: SearchFacts

@@ -53,6 +53,11 @@ def result_of(*arguments: str | Path) -> SearchResult:
 # Exit codes and streams
 
 
+def test_a_commitment_is_of_one_device() -> None:
+    found = refused(*SEARCH, "--set", "commitment={devices: 2, price: 1}")
+    assert found == "planner: commitment: its price is of one device: a search with a commitment takes one --gpu\n"
+
+
 def test_no_feasible_choice_is_printed_with_code_3() -> None:
     shown = done(*SEARCH, "--ttft-p95", "0.01", code=3)
     assert "8 choices: none serves the load, 8 rejected" in shown

@@ -85,6 +85,26 @@ def stated(text: str) -> Fraction:
     return Fraction(Decimal(found[0].replace(",", "")))
 
 
+MONEY: dict[str, dict[str, Any]] = {
+    "by the device": {},
+    "on demand": {"price": "aws/p5.48xlarge"},
+    "discounted": {"price": "aws/p5.48xlarge/reserved_3y"},
+    "mixed": {"commitment": {"devices": 9, "price": "aws/p5.48xlarge/reserved_3y", "peak_hours_share": "0.35"}},
+}
+
+
+@pytest.mark.parametrize("name", MONEY)
+def test_every_derivation_of_money_comes_to_its_figure(name: str) -> None:
+    given = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "workload": "private-assistant", "price": 2}
+    lines = {"other_monthly": [{"name": "people", "usd": "0.99"}], "workload.concurrency": 500}
+    found = plan.estimate(catalog.load_scenario(given | MONEY[name], Origin("test"), lines))
+    derived = [each for each in found.derivations if each.path.startswith(("cost.", "prefix."))]
+    assert {"cost.monthly_usd", "cost.effective_usd", "cost.billed_usd"} <= {each.path for each in derived}
+    for each in derived:
+        text = each.text.replace("$", "").replace("%", "")
+        assert abs(value(text.rpartition(" = ")[0]) - stated(text)) <= Fraction(1, 200), each.text
+
+
 @pytest.mark.parametrize("engine", catalog.names("engine"))
 def test_every_derivation_of_every_shipped_model_is_true(engine: str) -> None:
     wrong, reports = [], 0

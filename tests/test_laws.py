@@ -18,8 +18,8 @@ from planner.cost import device_month_usd, per_thousand_usd
 from planner.deployment import deploy
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
-from planner.fleet import active_replicas, active_within, place, spare_replicas
-from planner.inputs import Price, PriceList, Spares
+from planner.fleet import active_replicas, active_within, bill, place, spare_replicas
+from planner.inputs import Commitment, Price, PriceList, Spares
 from planner.kv_cache import (
     FP8_DTYPES,
     CacheSpec,
@@ -237,6 +237,39 @@ def test_twice_the_price_or_the_hours_is_twice_the_cost(devices: int, price: Pri
     assert device_month_usd(devices, dearer, hours) == 2 * cost
     assert device_month_usd(devices, price, 2 * hours) == device_month_usd(2 * devices, price, hours) == 2 * cost
     assert per_thousand_usd(cost, cost) == 1000
+
+
+by_device = st.builds(Price, usd_per_hour=st.decimals("0.01", 1000, places=4))
+commitments = st.builds(Commitment, devices=st.integers(1, 3000), price=prices)
+
+
+@given(st.integers(0, 2000), small, prices, commitments)
+def test_every_replica_is_billed_once_and_a_commitment_whole(
+    replicas: int, each: int, price: Price, commitment: Commitment
+) -> None:
+    found = bill(replicas, each, price, commitment)
+    assert found.committed.billed_devices >= commitment.devices
+    assert found.committed == bill(0, each, price, commitment).committed  # used or not
+    assert 0 <= found.on_commitment <= replicas
+    assert found.on_commitment * each <= found.committed.billed_devices
+    assert found.beyond == place(replicas - found.on_commitment, each, price)
+    alone = bill(replicas, each, price, None)
+    assert (alone.committed.billed_devices, alone.on_commitment, alone.beyond) == (0, 0, place(replicas, each, price))
+
+
+@given(st.integers(1, 2000), st.integers(1, 2000), by_device, by_device, st.decimals("0.01", 1, places=2))
+def test_a_mix_of_terms_costs_no_less_than_the_cheaper_and_no_more_than_the_dearer(
+    devices: int, committed: int, price: Price, other: Price, share: Decimal
+) -> None:
+    commitment = Commitment(devices=committed, price=other, peak_hours_share=share)
+    found, hours = bill(devices, 1, price, commitment), Decimal(730)
+    beyond = device_month_usd(found.beyond.billed_devices, price, hours)
+    mixed = beyond + device_month_usd(found.committed.billed_devices, other, hours)
+    parts = [device_month_usd(max(devices, committed), each, hours) for each in (price, other)]
+    assert min(parts) <= mixed <= max(parts)
+    if committed >= devices:
+        assert mixed == parts[1]  # the whole commitment, whatever the fleet
+    assert device_month_usd(found.beyond.billed_devices, price, Fraction(hours) * Fraction(share)) <= beyond
 
 
 # Everything shipped

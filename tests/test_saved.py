@@ -73,14 +73,14 @@ def test_bytes_are_integers_and_money_is_text_in_cents() -> None:
     fields = yaml.safe_load(saved.to_yaml(RESULTS["worked example"]))
     assert fields["memory"]["device_bytes"] == 80 * 2**30
     assert fields["cost"]["monthly_usd"] == "14900.00"
-    assert (fields["kind"], fields["schema_version"]) == ("planner report", 2)
+    assert (fields["kind"], fields["schema_version"]) == ("planner report", 3)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 1}, "schema_version: this version reads schema 2, not 1: plan it again"),
-        ({"schema_version": None}, "schema_version: this version reads schema 2, not None"),
+        ({"schema_version": 1}, "schema_version: this version reads schema 3, not 1: plan it again"),
+        ({"schema_version": None}, "schema_version: this version reads schema 3, not None"),
         ({"kind": "another report"}, "kind: is not a saved report"),
         ({"fits": "perhaps"}, "fits: "),
         ({"surprise": 1}, "surprise: is not a field"),

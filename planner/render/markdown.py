@@ -12,6 +12,7 @@ from planner.render.tables import (
     headings,
     main_rows,
     need_lines,
+    prices_of,
     shared,
     source_line,
     subject,
@@ -71,7 +72,7 @@ def _comparison(comparison: Comparison) -> str:
             _row((f"`{c.sign}`", c.label, c.old, c.new, c.difference, c.percent, c.why)) for c in comparison.changes
         ]
     names = headings(reports)
-    lines += _bullets("Prices", shared([[report.scenario.price] for report in reports], names))
+    lines += _bullets("Prices", shared([prices_of(report) for report in reports], names))
     lines += _bullets("Warnings", shared([report.warnings for report in reports], names))
     lines += _bullets("Assumptions", shared([report.assumptions for report in reports], names))
     return "\n".join([*lines, ""])

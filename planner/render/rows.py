@@ -3,6 +3,16 @@
 from planner.render.row import Row
 from planner.render.speed_rows import SPEED_ROWS
 
+_RATE = (
+    "scenario.usd_per_device_hour",
+    "fleet.committed_devices",
+    "scenario.commitment",
+    "scenario.peak_hours_share",
+    "scenario.hours_per_month",
+)
+_USED = ("fleet.devices", *_RATE)
+_BILLED = ("fleet.billed_devices", *_RATE)
+
 ROWS = (
     Row("scenario", "model", "scenario.model", "text"),
     Row("scenario", "accelerator", "scenario.accelerator", "text"),
@@ -228,16 +238,37 @@ ROWS = (
     Row("fleet", "availability", "fleet.availability", "nines", ("fleet.spare_replicas",), optional=True),
     Row("fleet", "  with one spare fewer", "fleet.availability_one_spare_fewer", "nines", optional=True),
     Row("fleet", "instances", "fleet.nodes", "count", ("fleet.devices", "scenario.price"), optional=True),
-    Row("fleet", "devices billed", "fleet.billed_devices", "count", ("fleet.devices", "scenario.price")),
+    Row(
+        "fleet",
+        "devices billed",
+        "fleet.billed_devices",
+        "count",
+        ("fleet.devices", "scenario.price", "fleet.committed_devices"),
+    ),
+    Row(
+        "fleet",
+        "  of them committed",
+        "fleet.committed_devices",
+        "count",
+        ("scenario.commitment",),
+        optional=True,
+        plain=0,
+    ),
     Row("cost", "price per device-hour", "scenario.usd_per_device_hour", "rate"),
     Row("cost", "price", "scenario.price", "text", alone=True),
+    Row("cost", "commitment", "scenario.commitment", "text", optional=True, alone=True),
+    Row("cost", "hours beyond it, share", "scenario.peak_hours_share", "text", optional=True),
     Row("cost", "hours a month", "scenario.hours_per_month", "text"),
+    Row("cost", "currency", "cost.currency", "text"),
+    Row("cost", "used devices, list price", "cost.list_usd", "usd", _USED, optional=True),
+    Row("cost", "used devices, effective", "cost.effective_usd", "usd", _USED),
+    Row("cost", "devices as billed", "cost.billed_usd", "usd", _BILLED),
     Row(
         "cost",
         "monthly cost",
         "cost.monthly_usd",
         "usd",
-        ("fleet.billed_devices", "scenario.usd_per_device_hour", "scenario.hours_per_month", "cost.other_monthly_usd"),
+        (*_BILLED, "cost.other_monthly_usd"),
     ),
     Row(
         "cost",

@@ -151,6 +151,12 @@ def need_lines(report: Report) -> list[str]:
     ]
 
 
+def prices_of(report: Report) -> list[str]:
+    """The price of its devices, and what of them is committed to."""
+    facts = report.scenario
+    return [facts.price, *([f"commitment: {facts.commitment}"] if facts.commitment else ())]
+
+
 def replicas(report: Report) -> str:
     """'6 replicas x TP8 = 48 h100-sxm', or the accelerator alone where nothing fits."""
     facts, fleet = report.scenario, report.fleet

@@ -18,6 +18,7 @@ from planner.render.tables import (
     headings,
     main_rows,
     need_lines,
+    prices_of,
     shared,
     source_line,
     subject,
@@ -60,7 +61,7 @@ def _comparison(comparison: Comparison, width: int) -> RenderableType:
     parts = [*_heading(compared(reports), reports), table, Text(f"\n{comparison.verdict}", style="bold")]
     if width < NARROW:
         parts += _remarks("Why", (f"{change.label}: {change.why}" for change in comparison.changes))
-    parts += _remarks("Prices", shared([[report.scenario.price] for report in reports], names))
+    parts += _remarks("Prices", shared([prices_of(report) for report in reports], names))
     parts += _remarks("Warnings", shared([report.warnings for report in reports], names), "yellow")
     parts += _remarks("Assumes", shared([report.assumptions for report in reports], names))
     return Group(*parts)
