@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from planner import __version__
-from planner.cost import per_thousand_usd
+from planner.cost import per_thousand_usd, successful_requests
 from planner.render.row import Row
 from planner.render.rows import CARRY_ROWS, ROWS
 from planner.render.tables import difference, percent, plain_number, rows_of, show, show_best, show_usd, value
@@ -56,10 +56,15 @@ def _change(row: Row, old: Report, new: Report) -> Change:
 def _exact(report: Report, path: str) -> Fraction | None:
     """Dollars per 1,000 requests before they are rounded to cents; None for other lines."""
     facts = report.scenario
-    shares = {"cost.per_1000_submitted_usd": Decimal(1), "cost.per_1000_successful_usd": facts.success_share}
-    if path not in shares or report.cost is None or not facts.requests_per_month:
+    if report.cost is None or value(report, path) is None:
         return None
-    requests = Fraction(facts.requests_per_month) * Fraction(shares[path])
+    shares = {
+        "cost.per_1000_submitted_usd": (Decimal(1), Decimal(1)),
+        "cost.per_1000_successful_usd": (facts.success_share, report.cost.in_time_share),
+    }
+    if path not in shares or not facts.requests_per_month:
+        return None
+    requests = successful_requests(facts.requests_per_month, *shares[path])
     return per_thousand_usd(Fraction(report.cost.monthly_usd), requests)
 
 

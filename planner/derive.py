@@ -8,10 +8,8 @@ from planner.derive_cache import cache_lines, capacity_lines, line
 from planner.inputs import Price, Scenario
 from planner.latency import Speed
 from planner.memory import RankMemory
-from planner.parts import Cost, PrefixReuse
 from planner.rank import Rank
 from planner.report import Capacity, Derivation, Fleet, KvCache, Need, Source
-from planner.report_cost import cost_lines, prefix_lines
 from planner.units import counted
 
 K_OF_N = "Barlow and Proschan 1975, Statistical Theory of Reliability (k-of-n)"
@@ -24,20 +22,16 @@ def derivations(
     capacity: Capacity,
     needs: Sequence[Need],
     fleet: Fleet | None,
-    cost: Cost | None,
-    prefix: PrefixReuse | None,
 ) -> tuple[Derivation, ...]:
-    """One line for each number of the report."""
+    """One line for each number of the report but those of speed and money."""
     lines = [
         *_model(deployment),
         *_memory(rank.memory),
         *cache_lines(deployment, rank, cache),
         *capacity_lines(deployment, rank, capacity),
     ]
-    if fleet and cost:
-        lines += [*_fleet(deployment, capacity, needs, fleet), *cost_lines(deployment.scenario, fleet, cost)]
-    if prefix:
-        lines += prefix_lines(deployment.scenario, prefix)
+    if fleet:
+        lines += _fleet(deployment, capacity, needs, fleet)
     return tuple(lines)
 
 

@@ -36,8 +36,13 @@ class Cost(Part):
     """The same devices at the prices paid: after discount and commitment."""
     billed_usd: Decimal
     """Devices as billed: whole instances, and the whole commitment."""
+    retried_requests: int
+    """Retries a month: load beside the requests submitted."""
+    in_time_share: Decimal
+    """Of the requests, those whose first token comes within the limit asked for; 1 where none is."""
     per_1000_submitted_usd: Decimal | None
     per_1000_successful_usd: Decimal | None
+    """Successful: submitted x the share that ends well x the share in time."""
 
 
 class PrefixReuse(Part):

@@ -1,9 +1,11 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
+from math import ceil
 from typing import Any
 
 from planner import __version__, fleet, proposals
+from planner.cost import attempts_per_request
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
@@ -15,10 +17,11 @@ from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
 from planner.report import Capacity, Carry, Fleet, ModelFacts, Report, ScenarioFacts
+from planner.report_cost import cost_lines, prefix_lines, prefix_part
 from planner.report_cost import cost_part as cost_of
-from planner.report_cost import prefix_part
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
+from planner.sharding import Ranks
 from planner.sizing import Sizing, size
 from planner.units import ceil_div, counted
 
@@ -31,6 +34,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
 
     raises: InputError where the scenario's parts do not go together
     """
+    submitted, scenario = scenario, _with_retries(scenario)
     deployment = deploy(scenario)
     rank = governing_rank(deployment)
     capacity = capacity_part(deployment, rank.pool)
@@ -42,14 +46,14 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     fleet_part = _fleet(deployment, capacity, sizing.replicas) if sizing.replicas else None
     binding, reason = _binding(deployment, rank, capacity, sizing)
     memory, cache = memory_part(deployment, rank), cache_part(deployment, rank.pool)
-    cost_part = cost_of(scenario, fleet_part) if fleet_part else None
-    prefix = prefix_part(scenario)
+    cost_part = cost_of(submitted, fleet_part, latency) if fleet_part else None
+    prefix = prefix_part(submitted)
     carry = _carry(deployment, rank.pool, capacity, devices, sizing.concurrency, speed)
     latency_derived = latency_lines(scenario, speed, sizing, latency) if speed and latency else ()
     return Report(
         planner_version=__version__,
-        inputs_digest=digest(scenario),
-        scenario=_scenario_facts(deployment, sizing.concurrency),
+        inputs_digest=digest(submitted),
+        scenario=_scenario_facts(submitted, deployment.ranks, sizing.concurrency),
         fits=fits,
         meets_objectives=not fits or sizing.replicas is not None,
         binding_limit=binding,
@@ -72,7 +76,9 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
             *(proposals.that_meet(scenario) if fits and not sizing.replicas else ()),
         ),
         derivations=(
-            *derivations(deployment, rank, cache, capacity, sizing.needs, fleet_part, cost_part, prefix),
+            *derivations(deployment, rank, cache, capacity, sizing.needs, fleet_part),
+            *(cost_lines(submitted, fleet_part, cost_part) if fleet_part and cost_part else ()),
+            *(prefix_lines(submitted, prefix) if prefix else ()),
             *latency_derived,
         ),
         sources=sources(scenario, speed),
@@ -106,8 +112,21 @@ def digest(scenario: Scenario) -> str:
     return "sha256:" + hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()
 
 
-def _scenario_facts(deployment: Deployment, concurrency: int | None) -> ScenarioFacts:
-    scenario, ranks = deployment.scenario, deployment.ranks
+def _with_retries(scenario: Scenario) -> Scenario:
+    """What the fleet must serve: retries are load like any other."""
+    workload = scenario.workload
+    if not workload.retries_per_failure:
+        return scenario
+    attempts = attempts_per_request(workload.success_share, workload.retries_per_failure)
+    rate, month = workload.arrivals_per_s, workload.requests_per_month
+    load = {
+        "arrivals_per_s": None if rate is None else rate * attempts.numerator / attempts.denominator,
+        "requests_per_month": None if month is None else ceil(month * attempts),
+    }
+    return scenario.model_copy(update={"workload": workload.model_copy(update=load)})
+
+
+def _scenario_facts(scenario: Scenario, ranks: Ranks, concurrency: int | None) -> ScenarioFacts:
     objectives = scenario.workload.objectives
     return ScenarioFacts(
         name=scenario.name,
@@ -131,6 +150,7 @@ def _scenario_facts(deployment: Deployment, concurrency: int | None) -> Scenario
         availability_limit=objectives.availability,
         requests_per_month=scenario.workload.requests_per_month,
         success_share=scenario.workload.success_share,
+        retries_per_failure=scenario.workload.retries_per_failure,
         usd_per_device_hour=scenario.price.usd_per_hour / scenario.price.devices,
         price=scenario.price.label,
         commitment=scenario.commitment.label if scenario.commitment else None,

@@ -40,6 +40,7 @@ class ScenarioFacts(Part):
     availability_limit: Decimal | None
     requests_per_month: int | None
     success_share: Decimal
+    retries_per_failure: Decimal
     usd_per_device_hour: Decimal
     price: Printable
     commitment: Printable | None

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import ceil
 
 from planner import cost, fleet
 from planner.derive_cache import line
 from planner.inputs import Price, Scenario
 from planner.parts import Cost, CostLine, PrefixReuse
-from planner.report import Derivation, Fleet
+from planner.report import Derivation, Fleet, Latency
 from planner.units import cents, counted, show_rate
+from planner.workload_inputs import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +69,21 @@ def _devices(scenario: Scenario, found: Fleet) -> list[_Devices]:
     return held
 
 
-def cost_part(scenario: Scenario, found: Fleet) -> Cost:
-    """What the fleet costs a month."""
+def cost_part(scenario: Scenario, found: Fleet, latency: Latency | None) -> Cost:
+    """What the fleet costs a month, and per request.
+
+    scenario: with requests as they are submitted
+    latency: of the fleet, where its speed is predicted
+    """
     devices = _devices(scenario, found)
     lines = [(each.name, each.text, each.billed_usd) for each in devices]
     lines += [(other.name, "given", Fraction(other.usd)) for other in scenario.other_monthly]
     monthly = sum((usd for *_, usd in lines), Fraction(0))
     billed = sum((each.billed_usd for each in devices), Fraction(0))
     listed = [each.list_usd for each in devices]
-    requests = Fraction(scenario.workload.requests_per_month or 0)
+    workload, submitted = scenario.workload, scenario.workload.requests_per_month or 0
+    attempts = cost.attempts_per_request(workload.success_share, workload.retries_per_failure)
+    in_time = _exact(1 if latency is None or latency.ttft_attained_share is None else latency.ttft_attained_share)
     return Cost(
         currency="USD",
         lines=tuple(CostLine(name=name, text=why, monthly_usd=cents(usd)) for name, why, usd in lines),
@@ -84,9 +92,18 @@ def cost_part(scenario: Scenario, found: Fleet) -> Cost:
         list_usd=None if None in listed else cents(sum(filter(None, listed), Fraction(0))),
         effective_usd=cents(sum((each.effective_usd for each in devices), Fraction(0))),
         billed_usd=cents(billed),
-        per_1000_submitted_usd=_per_thousand(monthly, requests),
-        per_1000_successful_usd=_per_thousand(monthly, requests * Fraction(scenario.workload.success_share)),
+        retried_requests=ceil(submitted * attempts) - submitted,
+        in_time_share=in_time,
+        per_1000_submitted_usd=_per_thousand(monthly, Fraction(submitted)),
+        per_1000_successful_usd=_per_thousand(
+            monthly, cost.successful_requests(submitted, workload.success_share, in_time)
+        ),
     )
+
+
+def _exact(number: float) -> Decimal:
+    """A report's figure as it is written."""
+    return Decimal(str(number))
 
 
 def _per_thousand(monthly: Fraction, requests: Fraction) -> Decimal | None:
@@ -111,7 +128,17 @@ def cost_lines(scenario: Scenario, found: Fleet, money: Cost) -> Iterator[Deriva
     if workload.requests_per_month:
         text = f"${money.monthly_usd:,} / {workload.requests_per_month:,} x 1000"
         yield line("cost.per_1000_submitted_usd", f"{text} = ${money.per_1000_submitted_usd:,}")
-        text = f"${money.monthly_usd:,} / ({workload.requests_per_month:,} x {workload.success_share}) x 1000"
+        yield from _success_lines(workload, money)
+
+
+def _success_lines(workload: Workload, money: Cost) -> Iterator[Derivation]:
+    submitted, ends = f"{workload.requests_per_month:,}", workload.success_share
+    if workload.retries_per_failure:
+        text = f"ceil({submitted} requests x {workload.retries_per_failure} x (1 - {ends}))"
+        yield line("cost.retried_requests", f"{text} = {money.retried_requests:,}")
+    if money.per_1000_successful_usd is not None:
+        in_time = "" if money.in_time_share == 1 else f" x {money.in_time_share:f} [in time]"
+        text = f"${money.monthly_usd:,} / ({submitted} x {ends}{in_time}) x 1000"
         yield line("cost.per_1000_successful_usd", f"{text} = ${money.per_1000_successful_usd:,}")
 
 

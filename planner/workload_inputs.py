@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare, Share
+from planner.input_types import Count, CountOrNone, Input, Number, Positive, PositiveShare, Share
 from planner.printable import Name, Printable
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "max")
@@ -75,7 +75,10 @@ class Workload(Input):
     """Requests submitted in a month."""
     prefix: Prefix | None = None
     success_share: PositiveShare = Decimal(1)
-    """Share of the submitted requests that end well."""
+    """Share of the submitted requests that end well, after every retry."""
+    retries_per_failure: Annotated[Number, Field(le=1000)] = Decimal(0)
+    """Times that a request which does not end well is tried again, in vain; arrivals_per_s and requests_per_month count
+    requests once, so retries are load beside them. concurrency counts whatever is active."""
     objectives: Objectives = Objectives()
     percentile_method: Printable | None = None
     source: Printable

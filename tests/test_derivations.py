@@ -90,6 +90,7 @@ MONEY: dict[str, dict[str, Any]] = {
     "on demand": {"price": "aws/p5.48xlarge"},
     "discounted": {"price": "aws/p5.48xlarge/reserved_3y"},
     "mixed": {"commitment": {"devices": 9, "price": "aws/p5.48xlarge/reserved_3y", "peak_hours_share": "0.35"}},
+    "late and retried": {"workload.retries_per_failure": "1.5", "workload.objectives.ttft_p95_s": 3},
 }
 
 
@@ -97,7 +98,7 @@ MONEY: dict[str, dict[str, Any]] = {
 def test_every_derivation_of_money_comes_to_its_figure(name: str) -> None:
     given = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "workload": "private-assistant", "price": 2}
     lines = {"other_monthly": [{"name": "people", "usd": "0.99"}], "workload.concurrency": 500}
-    found = plan.estimate(catalog.load_scenario(given | MONEY[name], Origin("test"), lines))
+    found = plan.estimate(catalog.load_scenario(given, Origin("test"), lines | MONEY[name]))
     derived = [each for each in found.derivations if each.path.startswith(("cost.", "prefix."))]
     assert {"cost.monthly_usd", "cost.effective_usd", "cost.billed_usd"} <= {each.path for each in derived}
     for each in derived:

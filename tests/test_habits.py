@@ -23,7 +23,8 @@ ORDER = (
     "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
     "remarks", "proposals", "plan", "space", "search", "search_inputs", "engine_logs", "validate", "validate_logs",
     "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved",
-    "compare", "console", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli", "__main__",
+    "compare", "console", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli",
+    "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {

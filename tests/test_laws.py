@@ -14,7 +14,7 @@ from planner import catalog
 from planner.blocks import Stack
 from planner.cache_groups import Group, group_layers
 from planner.cache_specs import mixers_of
-from planner.cost import device_month_usd, per_thousand_usd
+from planner.cost import attempts_per_request, device_month_usd, per_thousand_usd, successful_requests
 from planner.deployment import deploy
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
@@ -270,6 +270,18 @@ def test_a_mix_of_terms_costs_no_less_than_the_cheaper_and_no_more_than_the_dear
     if committed >= devices:
         assert mixed == parts[1]  # the whole commitment, whatever the fleet
     assert device_month_usd(found.beyond.billed_devices, price, Fraction(hours) * Fraction(share)) <= beyond
+
+
+@given(counts, shares, shares, st.decimals(0, 10, places=2))
+def test_worse_service_never_makes_a_success_cheaper(
+    submitted: int, completes: Decimal, in_time: Decimal, retries: Decimal
+) -> None:
+    successful = successful_requests(submitted, completes, in_time)
+    assert 0 < successful < submitted == successful_requests(submitted, Decimal(1), Decimal(1))
+    assert successful < successful_requests(submitted, completes, Decimal(1)) < submitted
+    attempts = attempts_per_request(completes, retries)
+    assert 1 <= attempts <= 1 + Fraction(retries)
+    assert attempts_per_request(completes, Decimal(0)) == attempts_per_request(Decimal(1), retries) == 1
 
 
 # Everything shipped

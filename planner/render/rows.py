@@ -12,7 +12,6 @@ _RATE = (
 )
 _USED = ("fleet.devices", *_RATE)
 _BILLED = ("fleet.billed_devices", *_RATE)
-
 ROWS = (
     Row("scenario", "model", "scenario.model", "text"),
     Row("scenario", "accelerator", "scenario.accelerator", "text"),
@@ -38,6 +37,7 @@ ROWS = (
     Row("scenario", "availability asked for", "scenario.availability_limit", "text", optional=True),
     Row("scenario", "requests a month", "scenario.requests_per_month", "count", optional=True),
     Row("scenario", "success share", "scenario.success_share", "text"),
+    Row("scenario", "retries of a failure", "scenario.retries_per_failure", "text", optional=True, plain=0),
     Row("model", "parameters", "model.parameters", "count", ("scenario.model",)),
     Row("model", "active per token", "model.active_parameters", "count", ("scenario.model",)),
     Row("model", "served in", "model.dtype", "text", ("scenario.model",)),
@@ -272,6 +272,15 @@ ROWS = (
     ),
     Row(
         "cost",
+        "requests retried",
+        "cost.retried_requests",
+        "count",
+        ("scenario.requests_per_month", "scenario.retries_per_failure", "scenario.success_share"),
+        optional=True,
+        plain=0,
+    ),
+    Row(
+        "cost",
         "per 1,000 submitted",
         "cost.per_1000_submitted_usd",
         "usd",
@@ -283,7 +292,7 @@ ROWS = (
         "per 1,000 successful",
         "cost.per_1000_successful_usd",
         "usd",
-        ("cost.monthly_usd", "scenario.requests_per_month", "scenario.success_share"),
+        ("cost.monthly_usd", "scenario.requests_per_month", "scenario.success_share", "latency.ttft_attained_share"),
         optional=True,
     ),
     Row(
