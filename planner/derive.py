@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from planner.calibrate.serving_errors import serving_accuracy
 from planner.deployment import Deployment
 from planner.derive_cache import cache_lines, capacity_lines, line
-from planner.inputs import Price, Scenario
+from planner.inputs import ApiPrice, Price, Scenario
 from planner.latency import Speed
 from planner.memory import RankMemory
 from planner.rank import Rank
@@ -51,12 +51,17 @@ def sources(scenario: Scenario, speed: Speed | None) -> tuple[Source, ...]:
         ),
         *([_price_source(scenario.commitment.price)] if scenario.commitment else ()),
         _price_source(scenario.price),
+        *([_api_source(scenario.api_price)] if scenario.api_price else ()),
         *(_speed_sources(speed) if speed else ()),
     )
 
 
 def _price_source(price: Price) -> Source:
     return Source(what=f"price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence)
+
+
+def _api_source(price: ApiPrice) -> Source:
+    return Source(what=f"API price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence)
 
 
 def _speed_sources(speed: Speed) -> Iterator[Source]:

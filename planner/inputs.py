@@ -239,6 +239,23 @@ class Commitment(Input):
         return f"{counted(self.devices, 'device')} at {self.price.label}"
 
 
+class ApiPrice(Input):
+    """What a hosted API bills for the same work."""
+
+    name: Name = "the API"
+    usd_per_1m_input_tokens: Positive
+    usd_per_1m_output_tokens: Positive
+    source: Printable = "given"
+    licence: Printable | None = None
+    as_of: date | None = None
+
+    @property
+    def label(self) -> str:
+        """How a report names it."""
+        rates = f"{show_rate(self.usd_per_1m_input_tokens)} in and {show_rate(self.usd_per_1m_output_tokens)} out"
+        return f"{self.name}: {rates} per 1M tokens"
+
+
 class MonthlyLine(Input):
     """A monthly cost beside the devices."""
 
@@ -285,6 +302,8 @@ class Scenario(Input):
     hours_per_month: Annotated[Positive, Field(le=744)] = Decimal(730)
     """730 is the FinOps convention (365 x 24 / 12)."""
     other_monthly: tuple[MonthlyLine, ...] = ()
+    api_price: ApiPrice | None = None
+    """A hosted API to compare the fleet with."""
     assumed: tuple[str, ...] = ()
     """Fields that nobody gave and planner chose; each becomes a line of the report's assumptions."""
 
@@ -298,6 +317,14 @@ class Scenario(Input):
             )
         if given is not None and asked is None:
             raise ValueError("spares.replica_availability needs workload.objectives.availability, which it serves")
+        return self
+
+    @model_validator(mode="after")
+    def _api_bills_by_the_token(self) -> "Scenario":
+        if self.api_price and self.workload.mean_tokens is None:
+            raise ValueError(
+                "api_price needs workload.input_tokens and workload.output_tokens: an API bills by the token"
+            )
         return self
 
     @property

@@ -22,12 +22,24 @@ class CostLine(Part):
     monthly_usd: Decimal
 
 
+class ApiComparison(Part):
+    """A hosted API beside the fleet, whose cost is the reservation: it is paid whatever is served."""
+
+    monthly_usd: Decimal | None
+    """What the API bills for the month's requests; None where nobody says how many there are."""
+    break_even_requests: int
+    """Requests a month at which both cost the same; with fewer the API is cheaper."""
+    most_requests: int | None
+    """Requests a month that the fleet's active replicas can do; None where speed is not predicted."""
+
+
 class Cost(Part):
     """Dollars a month, and per 1,000 requests where the workload says how many there are."""
 
     currency: Literal["USD"]
     lines: tuple[CostLine, ...]
     monthly_usd: Decimal
+    """The reservation: what holding the capacity costs, used or not; the whole bill."""
     other_monthly_usd: Decimal
     """What of it is not for devices."""
     list_usd: Decimal | None
@@ -43,6 +55,18 @@ class Cost(Part):
     per_1000_submitted_usd: Decimal | None
     per_1000_successful_usd: Decimal | None
     """Successful: submitted x the share that ends well x the share in time."""
+    prefill_share: float | None
+    """Of a busy replica's time, what prompts take; it and the figures below are None where speed is not predicted, or
+    nobody says how many requests a month has."""
+    per_1m_input_tokens_usd: Decimal | None
+    """Input tokens, cached ones included, bear the whole bill in the ratio of the time that prompts take."""
+    per_1m_output_tokens_usd: Decimal | None
+    """Output tokens bear the rest of it."""
+    month_utilisation: float | None
+    """Share of the capacity billed in the month that its requests use."""
+    usage_usd: Decimal | None
+    """That share of the reservation: what the capacity used costs."""
+    api: ApiComparison | None
 
 
 class PrefixReuse(Part):

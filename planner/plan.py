@@ -70,14 +70,14 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         prefix=prefix,
         assumptions=assumptions(deployment, latency),
         warnings=(
-            *warnings(deployment, rank.memory, capacity, latency, why_not, fleet_part),
+            *warnings(deployment, rank.memory, capacity, latency, why_not, fleet_part, cost_part),
             *(carry.misses if carry else ()),
             *(() if fits else proposals.that_fit(scenario)),
             *(proposals.that_meet(scenario) if fits and not sizing.replicas else ()),
         ),
         derivations=(
             *derivations(deployment, rank, cache, capacity, sizing.needs, fleet_part),
-            *(cost_lines(submitted, fleet_part, cost_part) if fleet_part and cost_part else ()),
+            *(cost_lines(submitted, fleet_part, cost_part, latency) if fleet_part and cost_part else ()),
             *(prefix_lines(submitted, prefix) if prefix else ()),
             *latency_derived,
         ),
@@ -155,6 +155,7 @@ def _scenario_facts(scenario: Scenario, ranks: Ranks, concurrency: int | None) -
         price=scenario.price.label,
         commitment=scenario.commitment.label if scenario.commitment else None,
         peak_hours_share=scenario.commitment.peak_hours_share if scenario.commitment else None,
+        api_price=scenario.api_price.label if scenario.api_price else None,
         hours_per_month=scenario.hours_per_month,
     )
 

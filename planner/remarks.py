@@ -7,6 +7,7 @@ from planner.deployment import Deployment
 from planner.inputs import Scenario
 from planner.memory import RankMemory
 from planner.mixers import Attention
+from planner.parts import Cost
 from planner.report import Capacity, Fleet, Latency
 from planner.tensors import EXPERT_SPLITS
 from planner.units import GIB, counted, show_seconds
@@ -86,6 +87,7 @@ def warnings(
     latency: Latency | None,
     no_latency: str,
     fleet: Fleet | None,
+    cost: Cost | None,
 ) -> tuple[str, ...]:
     """What may make the plan wrong or wasteful.
 
@@ -101,6 +103,7 @@ def warnings(
         *(_speed_warnings(deployment, latency) if latency else ()),
         *(_fleet_warnings(deployment, fleet) if fleet else ()),
         *_price_warnings(deployment.scenario),
+        *(_cost_warnings(deployment.scenario, cost) if cost else ()),
     )
 
 
@@ -147,7 +150,7 @@ def _workload_warnings(deployment: Deployment) -> list[str]:
             f"{scenario.workload.name}: its longer requests are not planned for"
         )
     if scenario.workload.requests_per_month is None:
-        found.append("the workload has no requests_per_month: cost per request is not given")
+        found.append("the workload has no requests_per_month: cost per request and token is not given")
     return found
 
 
@@ -217,15 +220,32 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
     return found
 
 
+def _cost_warnings(scenario: Scenario, cost: Cost) -> Iterator[str]:
+    """Figures of money that are not given, and those that the fleet cannot reach."""
+    if scenario.workload.requests_per_month and cost.prefill_share is None:
+        yield "cost per input and output token is not given: it follows from how long both take"
+    if cost.month_utilisation is not None and cost.month_utilisation > 1:
+        yield f"the month's requests need {cost.month_utilisation:.2f} times the capacity that is billed"
+    api = cost.api
+    if api and api.most_requests is not None and api.break_even_requests > api.most_requests:
+        yield (
+            f"this fleet never breaks even with the API: it can do {api.most_requests:,} requests a month, and the API "
+            f"is cheaper up to {api.break_even_requests:,}"
+        )
+
+
 def _price_warnings(scenario: Scenario) -> Iterator[str]:
     """Prices that are older than the scenario allows, or of no known day though somebody else quotes them."""
-    for price in (scenario.price, *((scenario.commitment.price,) if scenario.commitment else ())):
-        if price.as_of is None:
-            if price.provider or price.instance:
-                yield f"the price of {price.named} is undated: treat it as stale"
-        elif scenario.priced_on and (age := (scenario.priced_on - price.as_of).days) > scenario.price_stale_days:
+    prices = (scenario.price, *((scenario.commitment.price,) if scenario.commitment else ()))
+    dated = [(price.named, price.as_of) for price in prices if price.as_of or price.provider or price.instance]
+    if scenario.api_price:
+        dated.append((scenario.api_price.name, scenario.api_price.as_of))
+    for name, as_of in dated:
+        if as_of is None:
+            yield f"the price of {name} is undated: treat it as stale"
+        elif scenario.priced_on and (age := (scenario.priced_on - as_of).days) > scenario.price_stale_days:
             yield (
-                f"the price of {price.named} is stale: as of {price.as_of}, {counted(age, 'day')} before "
+                f"the price of {name} is stale: as of {as_of}, {counted(age, 'day')} before "
                 f"{scenario.priced_on}; price_stale_days allows {scenario.price_stale_days:,}"
             )
 

@@ -47,6 +47,7 @@ class ScenarioFacts(Part):
     """Devices held all hours, and their price."""
     peak_hours_share: Decimal | None
     """Of the hours, those in which devices beyond the commitment are held; None without one."""
+    api_price: Printable | None
     hours_per_month: Decimal
 
 

@@ -1,18 +1,25 @@
 """The money of a report: its lines, what it comes to per request, and where each figure comes from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
 from planner import cost, fleet
+from planner.accuracy import rounded
 from planner.derive_cache import line
-from planner.inputs import Price, Scenario
-from planner.parts import Cost, CostLine, PrefixReuse
+from planner.inputs import ApiPrice, Price, Scenario
+from planner.parts import ApiComparison, Cost, CostLine, PrefixReuse
 from planner.report import Derivation, Fleet, Latency
 from planner.units import cents, counted, show_rate
 from planner.workload_inputs import Workload
+
+NO_WORK: dict[str, Any] = dict.fromkeys(
+    ("prefill_share", "per_1m_input_tokens_usd", "per_1m_output_tokens_usd", "month_utilisation", "usage_usd")
+)
+"""Of a fleet whose speed is not predicted, or whose requests a month nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ def cost_part(scenario: Scenario, found: Fleet, latency: Latency | None) -> Cost
     billed = sum((each.billed_usd for each in devices), Fraction(0))
     listed = [each.list_usd for each in devices]
     workload, submitted = scenario.workload, scenario.workload.requests_per_month or 0
-    attempts = cost.attempts_per_request(workload.success_share, workload.retries_per_failure)
+    attempted = ceil(submitted * _attempts(workload))
     in_time = _exact(1 if latency is None or latency.ttft_attained_share is None else latency.ttft_attained_share)
     return Cost(
         currency="USD",
@@ -92,13 +99,67 @@ def cost_part(scenario: Scenario, found: Fleet, latency: Latency | None) -> Cost
         list_usd=None if None in listed else cents(sum(filter(None, listed), Fraction(0))),
         effective_usd=cents(sum((each.effective_usd for each in devices), Fraction(0))),
         billed_usd=cents(billed),
-        retried_requests=ceil(submitted * attempts) - submitted,
+        retried_requests=attempted - submitted,
         in_time_share=in_time,
         per_1000_submitted_usd=_per_thousand(monthly, Fraction(submitted)),
         per_1000_successful_usd=_per_thousand(
             monthly, cost.successful_requests(submitted, workload.success_share, in_time)
         ),
+        api=_api(scenario, found, latency, monthly, devices),
+        **(_by_work(attempted, found, latency, monthly, devices) if latency and attempted else NO_WORK),
     )
+
+
+def _by_work(
+    attempted: int, found: Fleet, latency: Latency, monthly: Fraction, devices: Sequence[_Devices]
+) -> dict[str, Any]:
+    """What depends on the work that a month brings: cost by the token, and of the capacity used."""
+    prompts = cost.prefill_share(Fraction(_exact(latency.step.seconds)), Fraction(_exact(latency.tpot_s.best)))
+    share = rounded(float(prompts))
+    exact = Fraction(_exact(share))
+    billed = sum((each.billed * each.hours for each in devices), Fraction(0)) / found.devices_per_replica
+    answers = attempted * latency.output_tokens
+    used = rounded(cost.month_utilisation(answers, latency.saturated_tokens_per_s.best, billed))
+    return {
+        "prefill_share": share,
+        "per_1m_input_tokens_usd": cents(cost.per_million_usd(monthly, exact, attempted * latency.input_tokens)),
+        "per_1m_output_tokens_usd": cents(cost.per_million_usd(monthly, 1 - exact, answers)),
+        "month_utilisation": used,
+        "usage_usd": cents(cost.usage_usd(monthly, Fraction(_exact(used)))),
+    }
+
+
+def _api(
+    scenario: Scenario, found: Fleet, latency: Latency | None, monthly: Fraction, devices: Sequence[_Devices]
+) -> ApiComparison | None:
+    """The API that the scenario names, for the same requests."""
+    if scenario.api_price is None:
+        return None
+    request = cost.api_request_usd(*_means(scenario), scenario.api_price, _attempts(scenario.workload))
+    submitted = scenario.workload.requests_per_month
+    return ApiComparison(
+        monthly_usd=cents(submitted * request) if submitted else None,
+        break_even_requests=cost.break_even_requests(monthly, request),
+        most_requests=_most_requests(scenario, found, latency, devices) if latency else None,
+    )
+
+
+def _most_requests(scenario: Scenario, found: Fleet, latency: Latency, devices: Sequence[_Devices]) -> int:
+    """Submitted requests of a month with every slot of the active replicas in use, while their devices are held."""
+    replicas = found.active_replicas + found.spare_replicas
+    held = sum((each.used * each.hours for each in devices), Fraction(0)) / found.devices_per_replica
+    answers = Fraction(_exact(latency.saturated_tokens_per_s.best)) * 3600 * held * found.active_replicas / replicas
+    return int(answers / latency.output_tokens / _attempts(scenario.workload))
+
+
+def _attempts(workload: Workload) -> Fraction:
+    return cost.attempts_per_request(workload.success_share, workload.retries_per_failure)
+
+
+def _means(scenario: Scenario) -> tuple[int, int]:
+    """Mean lengths of a request's input and output [tokens]; 0 where nobody says them."""
+    given, answer = scenario.workload.input_tokens, scenario.workload.output_tokens
+    return given.mean if given else 0, answer.mean if answer else 0
 
 
 def _exact(number: float) -> Decimal:
@@ -119,16 +180,21 @@ def prefix_part(scenario: Scenario) -> PrefixReuse | None:
     return PrefixReuse(requests_per_month=reusing, saved_positions_per_month=reusing * prefix.shared_tokens)
 
 
-def cost_lines(scenario: Scenario, found: Fleet, money: Cost) -> Iterator[Derivation]:
+def cost_lines(scenario: Scenario, found: Fleet, money: Cost, latency: Latency | None) -> Iterator[Derivation]:
     """How each figure of money came about."""
     workload, price = scenario.workload, scenario.price
     text = " + ".join(f"${each.monthly_usd:,} {each.name} [{each.text}]" for each in money.lines)
     yield line("cost.monthly_usd", f"{text} = ${money.monthly_usd:,}", "computed", price.source)
-    yield from _device_lines(_devices(scenario, found), money)
+    devices = _devices(scenario, found)
+    yield from _device_lines(devices, money)
     if workload.requests_per_month:
         text = f"${money.monthly_usd:,} / {workload.requests_per_month:,} x 1000"
         yield line("cost.per_1000_submitted_usd", f"{text} = ${money.per_1000_submitted_usd:,}")
         yield from _success_lines(workload, money)
+    if latency and money.prefill_share is not None:
+        yield from _work_lines(workload, found, money, latency, devices)
+    if scenario.api_price and money.api:
+        yield from _api_lines(scenario, scenario.api_price, money, money.api)
 
 
 def _success_lines(workload: Workload, money: Cost) -> Iterator[Derivation]:
@@ -140,6 +206,42 @@ def _success_lines(workload: Workload, money: Cost) -> Iterator[Derivation]:
         in_time = "" if money.in_time_share == 1 else f" x {money.in_time_share:f} [in time]"
         text = f"${money.monthly_usd:,} / ({submitted} x {ends}{in_time}) x 1000"
         yield line("cost.per_1000_successful_usd", f"{text} = ${money.per_1000_successful_usd:,}")
+
+
+def _work_lines(
+    workload: Workload, found: Fleet, money: Cost, latency: Latency, devices: Sequence[_Devices]
+) -> Iterator[Derivation]:
+    step, token = _exact(latency.step.seconds), _exact(latency.tpot_s.best)
+    share = _exact(money.prefill_share or 0)
+    yield line("cost.prefill_share", f"({token:f} s - {step:f} s) / {token:f} s = {share:f}")
+    requests = f"{(workload.requests_per_month or 0) + money.retried_requests:,} requests"
+    whole = f"${money.monthly_usd:,} x"
+    text = f"{whole} {share:f} [prompts] / ({requests} x {latency.input_tokens:,} tokens) x 1000000"
+    yield line("cost.per_1m_input_tokens_usd", f"{text} = ${money.per_1m_input_tokens_usd:,}")
+    text = f"{whole} (1 - {share:f}) [answers] / ({requests} x {latency.output_tokens:,} tokens) x 1000000"
+    yield line("cost.per_1m_output_tokens_usd", f"{text} = ${money.per_1m_output_tokens_usd:,}")
+    held = " + ".join(f"{each.billed:,} x {each.hours_text}" for each in devices)
+    rate, used = _exact(latency.saturated_tokens_per_s.best), _exact(money.month_utilisation or 0)
+    text = (
+        f"{requests} x {latency.output_tokens:,} tokens / {rate:f} [tokens/s of a replica] / "
+        f"(({held}) [device-hours billed] / {found.devices_per_replica:,} x 3600)"
+    )
+    yield line("cost.month_utilisation", f"{text} = {used:f}")
+    yield line("cost.usage_usd", f"{whole} {used:f} = ${money.usage_usd:,}")
+
+
+def _api_lines(scenario: Scenario, price: ApiPrice, money: Cost, api: ApiComparison) -> Iterator[Derivation]:
+    prompt, answer = _means(scenario)
+    into, out = price.usd_per_1m_input_tokens, price.usd_per_1m_output_tokens
+    request = f"({prompt:,} tokens x ${into} + {answer:,} tokens x ${out}) / 1000000"
+    if scenario.workload.retries_per_failure:
+        retried = f"{scenario.workload.retries_per_failure} x (1 - {scenario.workload.success_share})"
+        request += f" x (1 + {retried})"
+    text = f"ceil(${money.monthly_usd:,} / ({request})) = {api.break_even_requests:,}"
+    yield line("cost.api.break_even_requests", text, source=price.source)
+    if api.monthly_usd is not None:
+        text = f"{scenario.workload.requests_per_month:,} requests x {request} = ${api.monthly_usd:,}"
+        yield line("cost.api.monthly_usd", text, source=price.source)
 
 
 def _device_lines(devices: list[_Devices], money: Cost) -> Iterator[Derivation]:

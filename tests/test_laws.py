@@ -14,12 +14,23 @@ from planner import catalog
 from planner.blocks import Stack
 from planner.cache_groups import Group, group_layers
 from planner.cache_specs import mixers_of
-from planner.cost import attempts_per_request, device_month_usd, per_thousand_usd, successful_requests
+from planner.cost import (
+    api_request_usd,
+    attempts_per_request,
+    break_even_requests,
+    device_month_usd,
+    month_utilisation,
+    per_million_usd,
+    per_thousand_usd,
+    prefill_share,
+    successful_requests,
+    usage_usd,
+)
 from planner.deployment import deploy
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
 from planner.fleet import active_replicas, active_within, bill, place, spare_replicas
-from planner.inputs import Commitment, Price, PriceList, Spares
+from planner.inputs import ApiPrice, Commitment, Price, PriceList, Spares
 from planner.kv_cache import (
     FP8_DTYPES,
     CacheSpec,
@@ -270,6 +281,51 @@ def test_a_mix_of_terms_costs_no_less_than_the_cheaper_and_no_more_than_the_dear
     if committed >= devices:
         assert mixed == parts[1]  # the whole commitment, whatever the fleet
     assert device_month_usd(found.beyond.billed_devices, price, Fraction(hours) * Fraction(share)) <= beyond
+
+
+@given(st.fractions(1, 10**9), st.fractions(0, 1), counts, counts)
+def test_tokens_of_both_kinds_bear_the_whole_cost(
+    monthly: Fraction, share: Fraction, inputs: int, outputs: int
+) -> None:
+    costs = per_million_usd(monthly, share, inputs), per_million_usd(monthly, 1 - share, outputs)
+    assert (costs[0] * inputs + costs[1] * outputs) / 10**6 == monthly
+    assert per_million_usd(2 * monthly, share, inputs) == 2 * costs[0]
+    assert per_million_usd(monthly, share, 2 * inputs) == costs[0] / 2
+
+
+@given(st.fractions("1/1000", 1000), st.fractions(0, 1000))
+def test_the_share_of_prompts_is_a_share(step: Fraction, prompts: Fraction) -> None:
+    share = prefill_share(step, step + prompts)
+    assert 0 <= share < 1
+    assert prefill_share(step, step) == 0
+    assert prefill_share(step, step + 2 * prompts) >= share
+
+
+@given(counts, st.floats(1, 10**6), st.fractions(1, 10**6))
+def test_more_work_uses_more_and_more_capacity_leaves_more_unused(tokens: int, rate: float, hours: Fraction) -> None:
+    used = month_utilisation(tokens, rate, hours)
+    assert used > 0
+    assert month_utilisation(2 * tokens, rate, hours) == pytest.approx(2 * used)
+    assert month_utilisation(tokens, rate, 2 * hours) == pytest.approx(used / 2)
+    assert usage_usd(hours, Fraction(1)) == hours
+
+
+api_prices = st.builds(
+    ApiPrice,
+    usd_per_1m_input_tokens=st.decimals("0.01", 100, places=2),
+    usd_per_1m_output_tokens=st.decimals("0.01", 100, places=2),
+)
+
+
+@given(st.fractions(1, 10**7), counts, counts, api_prices, st.fractions(1, 5))
+def test_an_api_is_cheaper_below_the_break_even_and_not_at_it(
+    monthly: Fraction, inputs: int, outputs: int, price: ApiPrice, attempts: Fraction
+) -> None:
+    request = api_request_usd(inputs, outputs, price, attempts)
+    even = break_even_requests(monthly, request)
+    assert (even - 1) * request < monthly <= even * request
+    assert break_even_requests(2 * monthly, request) >= even
+    assert api_request_usd(inputs, outputs, price, 2 * attempts) == 2 * request
 
 
 @given(counts, shares, shares, st.decimals(0, 10, places=2))

@@ -1,6 +1,8 @@
 """Money of a report, each figure worked out by hand; the worked example's fleet has 5 active replicas and 1 spare."""
 
 from decimal import Decimal
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import pytest
@@ -161,3 +163,101 @@ def test_success_is_to_end_well_and_to_begin_in_time() -> None:
 def test_retries_that_are_no_number_are_refused(retries: object) -> None:
     with pytest.raises(InputError, match=r"workload\.retries_per_failure"):
         planned(workload__retries_per_failure=retries)
+
+
+# Tokens, usage and an API
+
+
+def test_input_and_output_tokens_bear_the_whole_bill_apart() -> None:
+    """10 million requests of 1,155 and 211 tokens."""
+    found, _, cost = real()
+    assert found.latency is not None
+    step, token = (Decimal(str(x)) for x in (found.latency.step.seconds, found.latency.tpot_s.best))
+    share = Decimal(str(cost.prefill_share))
+    assert share == round((token - step) / token, 6)
+    assert cost.per_1m_input_tokens_usd == round(cost.monthly_usd * share / 11_550, 2)
+    assert cost.per_1m_output_tokens_usd == round(cost.monthly_usd * (1 - share) / 2_110, 2)
+
+
+def test_the_cost_of_what_is_used_is_not_that_of_what_is_held() -> None:
+    found, fleet, cost = real()
+    assert found.latency is not None
+    replica_seconds = 10**7 * 211 / found.latency.saturated_tokens_per_s.best
+    assert cost.month_utilisation == pytest.approx(replica_seconds / (fleet.billed_devices * 730 * 3600), rel=1e-5)
+    assert cost.usage_usd == round(cost.monthly_usd * Decimal(str(cost.month_utilisation)), 2)
+    assert cost.usage_usd < cost.monthly_usd
+    half = real({"workload.requests_per_month": 5 * 10**6})[2]
+    assert half.month_utilisation == pytest.approx((cost.month_utilisation or 0) / 2, rel=1e-5)
+    assert half.monthly_usd == cost.monthly_usd  # the reservation is paid all the same
+
+
+def test_capacity_that_a_commitment_leaves_too_small_is_warned_of() -> None:
+    peak = {"commitment": {"devices": 1, "price": 1, "peak_hours_share": "0.01"}}
+    found, _, cost = real({**peak, "workload.requests_per_month": 10**8})
+    assert (cost.month_utilisation or 0) > 1
+    needed = f"the month's requests need {cost.month_utilisation:.2f} times the capacity that is billed"
+    assert needed in found.warnings
+
+
+def test_without_a_month_or_a_speed_tokens_have_no_cost_and_a_warning_says_so() -> None:
+    found, _, cost = real({"workload.requests_per_month": None})
+    none = (cost.prefill_share, cost.per_1m_input_tokens_usd, cost.per_1m_output_tokens_usd, cost.usage_usd)
+    assert none == (None, None, None, None)
+    assert "the workload has no requests_per_month: cost per request and token is not given" in found.warnings
+    found, _, cost = planned()
+    assert (cost.per_1m_input_tokens_usd, cost.per_1m_output_tokens_usd, cost.month_utilisation) == (None, None, None)
+    assert "cost per input and output token is not given: it follows from how long both take" in found.warnings
+
+
+API = {"usd_per_1m_input_tokens": 2, "usd_per_1m_output_tokens": 10, "as_of": "2026-11-01", "source": "its price page"}
+
+
+def test_break_even_with_an_api_is_where_its_bill_is_the_whole_of_ours() -> None:
+    """10,240 tokens at $2 and 512 at $10 a million are $0.0256 a request: $14,900 / 0.0256 = 582,031.25."""
+    found, _, cost = planned(api_price=API)
+    assert cost.api is not None
+    assert cost.api.break_even_requests == 582_032
+    assert cost.api.monthly_usd == Decimal("2560.00")  # 100,000 x 0.0256
+    assert cost.api.most_requests is None
+    assert any(each.what.startswith("API price, the API: $2.00 in and $10.00 out") for each in found.sources)
+    retried = planned(api_price=API, workload__retries_per_failure=5)[2].api  # 1.25 attempts a request
+    assert retried is not None
+    assert (retried.break_even_requests, retried.monthly_usd) == (465_625, Decimal("3200.00"))
+
+
+def test_a_break_even_beyond_the_fleet_is_none() -> None:
+    """A cent a million: 1,366 tokens are $0.00001366 a request."""
+    cheap = {"usd_per_1m_input_tokens": "0.01", "usd_per_1m_output_tokens": "0.01", "as_of": "2026-11-01"}
+    found, fleet, cost = real({"api_price": cheap})
+    assert found.latency is not None
+    assert cost.api is not None
+    each = found.latency.saturated_tokens_per_s.best / 211
+    assert cost.api.most_requests == int(fleet.active_replicas * each * 730 * 3600)
+    assert cost.api.break_even_requests == ceil(Fraction(cost.monthly_usd) / Fraction("0.00001366"))
+    assert cost.api.break_even_requests > cost.api.most_requests
+    assert any(warning.startswith("this fleet never breaks even with the API") for warning in found.warnings)
+
+
+def test_an_api_needs_lengths_and_its_price_ages() -> None:
+    with pytest.raises(InputError, match="api_price needs workload"):
+        planned(api_price=API, workload__output_tokens=None)
+    found, _, _ = planned(api_price=API, priced_on="2027-11-01")
+    assert any(
+        warning.startswith("the price of the API is stale: as of 2026-11-01, 365 days") for warning in found.warnings
+    )
+    found, _, _ = planned(api_price={**API, "as_of": None})
+    assert "the price of the API is undated: treat it as stale" in found.warnings
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"usd_per_1m_input_tokens": 0},
+        {"usd_per_1m_output_tokens": "-1"},
+        {"usd_per_1m_output_tokens": None},
+        {"per": 1},
+    ],
+)
+def test_an_api_price_that_cannot_be_read_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"api_price\\.{next(iter(change))}"):
+        planned(api_price={**API, **change})

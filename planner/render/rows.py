@@ -1,5 +1,6 @@
 """The rows of a report: labels, units, and what each number follows from."""
 
+from planner.render.money_rows import MONEY_ROWS
 from planner.render.row import Row
 from planner.render.speed_rows import SPEED_ROWS
 
@@ -295,6 +296,7 @@ ROWS = (
         ("cost.monthly_usd", "scenario.requests_per_month", "scenario.success_share", "latency.ttft_attained_share"),
         optional=True,
     ),
+    *MONEY_ROWS,
     Row(
         "prefix",
         "prefill positions saved",

@@ -1,0 +1,67 @@
+"""The rows that say what a month's work costs, and how an API compares."""
+
+from planner.render.row import Row
+
+_TIME = ("latency.step.seconds", "latency.tpot_s")
+_MONTH = ("cost.monthly_usd", "scenario.requests_per_month", "cost.retried_requests")
+_API = ("scenario.api_price", "scenario.requests_per_month", "cost.retried_requests")
+
+MONEY_ROWS = (
+    Row("cost", "prompts' share of the time", "cost.prefill_share", "share", _TIME, optional=True),
+    Row(
+        "cost",
+        "per 1M input tokens",
+        "cost.per_1m_input_tokens_usd",
+        "usd",
+        (*_MONTH, "cost.prefill_share", "latency.input_tokens"),
+        optional=True,
+    ),
+    Row(
+        "cost",
+        "per 1M output tokens",
+        "cost.per_1m_output_tokens_usd",
+        "usd",
+        (*_MONTH, "cost.prefill_share", "latency.output_tokens"),
+        optional=True,
+    ),
+    Row(
+        "cost",
+        "capacity used in the month",
+        "cost.month_utilisation",
+        "share",
+        (
+            "scenario.requests_per_month",
+            "cost.retried_requests",
+            "latency.output_tokens",
+            "latency.saturated_tokens_per_s",
+            "fleet.billed_devices",
+        ),
+        optional=True,
+    ),
+    Row(
+        "cost",
+        "usage: what that much costs",
+        "cost.usage_usd",
+        "usd",
+        ("cost.monthly_usd", "cost.month_utilisation"),
+        optional=True,
+    ),
+    Row("hosted API", "price", "scenario.api_price", "text", optional=True),
+    Row("hosted API", "monthly cost there", "cost.api.monthly_usd", "usd", _API, optional=True),
+    Row(
+        "hosted API",
+        "break-even, requests a month",
+        "cost.api.break_even_requests",
+        "count",
+        ("cost.monthly_usd", "scenario.api_price"),
+        optional=True,
+    ),
+    Row(
+        "hosted API",
+        "this fleet can do at most",
+        "cost.api.most_requests",
+        "count",
+        ("fleet.active_replicas", "latency.saturated_tokens_per_s"),
+        optional=True,
+    ),
+)
