@@ -74,3 +74,9 @@ class PrefixReuse(Part):
 
     requests_per_month: int
     saved_positions_per_month: int
+    replicas_without: int | None
+    """Active replicas that the same load takes without the prefix; None where that is not known, or none suffice."""
+    saved_monthly_usd: Decimal | None
+    """Dollars a month for the devices that are not needed; None where nothing is claimed."""
+    money: Printable
+    """What reuse saves in money, or why it saves none."""

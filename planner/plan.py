@@ -1,6 +1,7 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -17,7 +18,7 @@ from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
 from planner.report import Capacity, Carry, Fleet, ModelFacts, Report, ScenarioFacts
-from planner.report_cost import cost_lines, prefix_lines, prefix_part
+from planner.report_cost import Without, cost_lines, prefix_lines, prefix_part, reused_prefix
 from planner.report_cost import cost_part as cost_of
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
@@ -47,7 +48,8 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     binding, reason = _binding(deployment, rank, capacity, sizing)
     memory, cache = memory_part(deployment, rank), cache_part(deployment, rank.pool)
     cost_part = cost_of(submitted, fleet_part, latency) if fleet_part else None
-    prefix = prefix_part(submitted)
+    without = _without_prefix(deployment, rank.pool, capacity) if speed and fleet_part else None
+    prefix = prefix_part(submitted, fleet_part, without)
     carry = _carry(deployment, rank.pool, capacity, devices, sizing.concurrency, speed)
     latency_derived = latency_lines(scenario, speed, sizing, latency) if speed and latency else ()
     return Report(
@@ -78,7 +80,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         derivations=(
             *derivations(deployment, rank, cache, capacity, sizing.needs, fleet_part),
             *(cost_lines(submitted, fleet_part, cost_part, latency) if fleet_part and cost_part else ()),
-            *(prefix_lines(submitted, prefix) if prefix else ()),
+            *(prefix_lines(submitted, prefix, cost_part) if prefix else ()),
             *latency_derived,
         ),
         sources=sources(scenario, speed),
@@ -214,6 +216,21 @@ def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
         availability=availability[0] if availability else None,
         availability_one_spare_fewer=availability[1] if availability and spare else None,
     )
+
+
+def _without_prefix(deployment: Deployment, pool: Pool, capacity: Capacity) -> Without | None:
+    """The same plan were no prefix shared, which only speed can tell from this one; None where none is."""
+    scenario = deployment.scenario
+    if reused_prefix(scenario) is None:
+        return None
+    workload = scenario.workload.model_copy(update={"prefix": None})
+    plain = replace(deployment, scenario=scenario.model_copy(update={"workload": workload}))
+    try:
+        sizing = size(plain.scenario, capacity, speed_of(plain, pool))
+    except InputError as error:
+        return Without(None, error.problems[0])
+    found = _fleet(plain, capacity, sizing.replicas) if sizing.replicas else None
+    return Without(found, sizing.binding.text)
 
 
 def _carry(

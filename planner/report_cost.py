@@ -14,7 +14,7 @@ from planner.inputs import ApiPrice, Price, Scenario
 from planner.parts import ApiComparison, Cost, CostLine, PrefixReuse
 from planner.report import Derivation, Fleet, Latency
 from planner.units import cents, counted, show_rate
-from planner.workload_inputs import Workload
+from planner.workload_inputs import Prefix, Workload
 
 NO_WORK: dict[str, Any] = dict.fromkeys(
     ("prefill_share", "per_1m_input_tokens_usd", "per_1m_output_tokens_usd", "month_utilisation", "usage_usd")
@@ -171,13 +171,63 @@ def _per_thousand(monthly: Fraction, requests: Fraction) -> Decimal | None:
     return cents(cost.per_thousand_usd(monthly, requests)) if requests else None
 
 
-def prefix_part(scenario: Scenario) -> PrefixReuse | None:
-    """Prompt positions that a cached shared prefix saves each month."""
-    prefix, requests = scenario.workload.prefix, scenario.workload.requests_per_month
-    if prefix is None or requests is None or not scenario.engine_options.prefix_caching:
+@dataclass(frozen=True, slots=True)
+class Without:
+    """A plan of the same load without its shared prefix."""
+
+    fleet: Fleet | None
+    """None: no fleet serves it."""
+    limit: str
+    """What sizes it, or why none does."""
+
+
+def reused_prefix(scenario: Scenario) -> Prefix | None:
+    """The prefix that requests find cached, where the requests that do are counted."""
+    workload = scenario.workload
+    is_counted = workload.requests_per_month is not None and scenario.engine_options.prefix_caching
+    return workload.prefix if is_counted else None
+
+
+def prefix_part(scenario: Scenario, found: Fleet | None, without: Without | None) -> PrefixReuse | None:
+    """Prompt positions that a cached shared prefix saves each month, and money only where fewer devices are billed.
+
+    without: the plan of the same load without the prefix; None: speed is not predicted
+    """
+    prefix = reused_prefix(scenario)
+    if prefix is None:
         return None
-    reusing = int(requests * prefix.request_share)
-    return PrefixReuse(requests_per_month=reusing, saved_positions_per_month=reusing * prefix.shared_tokens)
+    reusing = int((scenario.workload.requests_per_month or 0) * prefix.request_share)
+    saved = _saved_usd(scenario, found, without.fleet) if found and without and without.fleet else Fraction(0)
+    return PrefixReuse(
+        requests_per_month=reusing,
+        saved_positions_per_month=reusing * prefix.shared_tokens,
+        replicas_without=without.fleet.active_replicas if without and without.fleet else None,
+        saved_monthly_usd=cents(saved) if saved > 0 else None,
+        money=_prefix_money(found, without, saved),
+    )
+
+
+def _saved_usd(scenario: Scenario, found: Fleet, without: Fleet) -> Fraction:
+    """Dollars a month that fewer devices billed save."""
+    fewer, more = (sum((each.billed_usd for each in _devices(scenario, one)), Fraction(0)) for one in (found, without))
+    return more - fewer
+
+
+def _prefix_money(found: Fleet | None, without: Without | None, saved: Fraction) -> str:
+    """What reuse saves, or why it does not: positions are money only where capacity can shrink."""
+    if found is None:
+        return "nothing is saved: there is no fleet"
+    if without is None:
+        return "none is claimed: speed is not predicted, and memory holds each request whole"
+    if without.fleet is None:
+        return f"without it no fleet serves the load: {without.limit}"
+    fewer, more = found.active_replicas, without.fleet.active_replicas
+    if fewer == more:
+        return f"none: {counted(more, 'active replica')} with or without it: {without.limit}"
+    replicas = f"{counted(fewer, 'active replica')} with it, {more:,} without"
+    return (
+        f"${cents(saved):,} a month: {replicas}" if saved > 0 else f"none: {replicas}, and as many devices are billed"
+    )
 
 
 def cost_lines(scenario: Scenario, found: Fleet, money: Cost, latency: Latency | None) -> Iterator[Derivation]:
@@ -259,8 +309,11 @@ def _rate(devices: _Devices, usd_per_hour: Decimal) -> str:
     return f"{show_rate(usd_per_hour)}{unit} x {devices.hours_text}"
 
 
-def prefix_lines(scenario: Scenario, found: PrefixReuse) -> Iterator[Derivation]:
+def prefix_lines(scenario: Scenario, found: PrefixReuse, money: Cost | None) -> Iterator[Derivation]:
     """How what a shared prefix saves came about."""
     shared = scenario.workload.prefix.shared_tokens if scenario.workload.prefix else 0
     text = f"{found.requests_per_month:,} requests x {shared:,} tokens = {found.saved_positions_per_month:,} positions"
     yield line("prefix.saved_positions_per_month", text)
+    if found.saved_monthly_usd is not None and money:
+        without = f"${money.billed_usd + found.saved_monthly_usd:,} [devices billed without it]"
+        yield line("prefix.saved_monthly_usd", f"{without} - ${money.billed_usd:,} = ${found.saved_monthly_usd:,}")

@@ -91,6 +91,7 @@ MONEY: dict[str, dict[str, Any]] = {
     "discounted": {"price": "aws/p5.48xlarge/reserved_3y"},
     "mixed": {"commitment": {"devices": 9, "price": "aws/p5.48xlarge/reserved_3y", "peak_hours_share": "0.35"}},
     "late and retried": {"workload.retries_per_failure": "1.5", "workload.objectives.ttft_p95_s": 3},
+    "reused": {"workload.concurrency": None, "workload.arrivals_per_s": 40},
     "beside an API": {
         "api_price": {"usd_per_1m_input_tokens": "0.15", "usd_per_1m_output_tokens": "0.6"},
         "workload.retries_per_failure": "0.5",
@@ -105,6 +106,7 @@ def test_every_derivation_of_money_comes_to_its_figure(name: str) -> None:
     found = plan.estimate(catalog.load_scenario(given, Origin("test"), lines | MONEY[name]))
     derived = [each for each in found.derivations if each.path.startswith(("cost.", "prefix."))]
     assert {"cost.monthly_usd", "cost.usage_usd", "cost.per_1m_output_tokens_usd"} <= {each.path for each in derived}
+    assert (name == "reused") == any(each.path == "prefix.saved_monthly_usd" for each in derived)
     for each in derived:
         text = each.text.replace("$", "").replace("%", "")
         shown = Fraction(1, 200) if each.path.endswith("_usd") else Fraction(1, 10**6)

@@ -261,3 +261,57 @@ def test_an_api_needs_lengths_and_its_price_ages() -> None:
 def test_an_api_price_that_cannot_be_read_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"api_price\\.{next(iter(change))}"):
         planned(api_price={**API, **change})
+
+
+# A shared prefix
+
+SHARED = {"workload.prefix": {"shared_tokens": 3000, "request_share": 1}, "workload.input_tokens": {"mean": 3500}}
+
+
+def test_reuse_is_money_where_fewer_replicas_serve() -> None:
+    """The same load without the prefix is the plan of that load; devices are $2.00 for 730 hours."""
+    found, fleet, cost = real(SHARED)
+    plain, larger, dearer = real({**SHARED, "workload.prefix": None})
+    assert found.prefix is not None
+    assert plain.prefix is None
+    assert found.prefix.saved_positions_per_month == 10**7 * 3000
+    assert found.prefix.replicas_without == larger.active_replicas > fleet.active_replicas
+    saved = (larger.billed_devices - fleet.billed_devices) * 1460
+    assert found.prefix.saved_monthly_usd == dearer.monthly_usd - cost.monthly_usd == saved
+    replicas = f"{fleet.active_replicas} active replicas with it, {larger.active_replicas} without"
+    assert found.prefix.money == f"${saved:,}.00 a month: {replicas}"
+
+
+def test_reuse_of_a_fleet_that_memory_sizes_is_no_money() -> None:
+    asked = {**SHARED, "workload.arrivals_per_s": None, "workload.concurrency": 500}
+    found, fleet, _ = real(asked)
+    assert found.prefix is not None
+    assert (found.prefix.saved_monthly_usd, found.prefix.replicas_without) == (None, fleet.active_replicas)
+    assert found.prefix.money.startswith(f"none: {fleet.active_replicas} active replicas with or without it: KV memory")
+    assert found.prefix.saved_positions_per_month == 10**7 * 3000
+
+
+def test_reuse_that_leaves_the_same_instances_is_no_money() -> None:
+    node = {"instance": "node", "devices": 4096, "usd_per_hour": 8192, "as_of": "2026-11-01"}
+    found, fleet, _ = real({**SHARED, "price": node})
+    assert found.prefix is not None
+    assert (found.prefix.replicas_without or 0) > fleet.active_replicas
+    assert found.prefix.saved_monthly_usd is None
+    assert found.prefix.money.endswith("without, and as many devices are billed")
+
+
+def test_without_speed_no_saving_is_claimed() -> None:
+    found, _, _ = planned()
+    assert found.prefix is not None
+    assert found.prefix.money == "none is claimed: speed is not predicted, and memory holds each request whole"
+    off = planned(engine_options__prefix_caching=False)[0]
+    assert off.prefix is None
+
+
+def test_a_load_that_only_reuse_can_serve() -> None:
+    """3,500 tokens take longer to prefill than the limit; the 500 that are not cached do not."""
+    lengths = {"workload.input_tokens": {"mean": 3500, "max": 3500}, "workload.objectives.ttft_p95_s": "0.09"}
+    found = real({**SHARED, **lengths})[0]
+    assert found.prefix is not None
+    assert (found.prefix.replicas_without, found.prefix.saved_monthly_usd) == (None, None)
+    assert found.prefix.money.startswith("without it no fleet serves the load: p95 TTFT is ")

@@ -5,6 +5,13 @@ from planner.render.row import Row
 _TIME = ("latency.step.seconds", "latency.tpot_s")
 _MONTH = ("cost.monthly_usd", "scenario.requests_per_month", "cost.retried_requests")
 _API = ("scenario.api_price", "scenario.requests_per_month", "cost.retried_requests")
+_WITHOUT = (
+    "binding_limit",
+    "scenario.concurrency",
+    "scenario.arrivals_per_s",
+    "capacity.slots_per_replica",
+    "scenario.usd_per_device_hour",
+)
 
 MONEY_ROWS = (
     Row("cost", "prompts' share of the time", "cost.prefill_share", "share", _TIME, optional=True),
@@ -64,4 +71,22 @@ MONEY_ROWS = (
         ("fleet.active_replicas", "latency.saturated_tokens_per_s"),
         optional=True,
     ),
+    Row(
+        "prefix",
+        "prefill positions saved",
+        "prefix.saved_positions_per_month",
+        "count",
+        ("scenario.requests_per_month",),
+        optional=True,
+    ),
+    Row("prefix", "replicas without it", "prefix.replicas_without", "count", _WITHOUT, optional=True),
+    Row(
+        "prefix",
+        "saved a month",
+        "prefix.saved_monthly_usd",
+        "usd",
+        ("prefix.replicas_without", "fleet.active_replicas", *_WITHOUT),
+        optional=True,
+    ),
+    Row("prefix", "in money", "prefix.money", "text", optional=True, alone=True),
 )

@@ -297,14 +297,6 @@ ROWS = (
         optional=True,
     ),
     *MONEY_ROWS,
-    Row(
-        "prefix",
-        "prefill positions saved",
-        "prefix.saved_positions_per_month",
-        "count",
-        ("scenario.requests_per_month",),
-        optional=True,
-    ),
     Row("limit", "binds", "binding_limit", "text", ("capacity.slots_per_replica", "scenario.concurrency")),
 )
 
