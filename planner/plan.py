@@ -18,7 +18,7 @@ from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
 from planner.report import Capacity, Carry, Fleet, ModelFacts, Report, ScenarioFacts
-from planner.report_cost import Without, cost_lines, prefix_lines, prefix_part, reused_prefix
+from planner.report_cost import Without, cost_lines, devices_of, prefix_lines, prefix_part, reused_prefix
 from planner.report_cost import cost_part as cost_of
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
@@ -47,7 +47,8 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     fleet_part = _fleet(deployment, capacity, sizing.replicas) if sizing.replicas else None
     binding, reason = _binding(deployment, rank, capacity, sizing)
     memory, cache = memory_part(deployment, rank), cache_part(deployment, rank.pool)
-    cost_part = cost_of(submitted, fleet_part, latency) if fleet_part else None
+    devices_part = devices_of(submitted, fleet_part) if fleet_part else []
+    cost_part = cost_of(submitted, fleet_part, devices_part, latency) if fleet_part else None
     without = _without_prefix(deployment, rank.pool, capacity) if speed and fleet_part else None
     prefix = prefix_part(submitted, fleet_part, without)
     carry = _carry(deployment, rank.pool, capacity, devices, sizing.concurrency, speed)
@@ -79,7 +80,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         ),
         derivations=(
             *derivations(deployment, rank, cache, capacity, sizing.needs, fleet_part),
-            *(cost_lines(submitted, fleet_part, cost_part, latency) if fleet_part and cost_part else ()),
+            *(cost_lines(submitted, fleet_part, devices_part, cost_part, latency) if fleet_part and cost_part else ()),
             *(prefix_lines(submitted, prefix, cost_part) if prefix else ()),
             *latency_derived,
         ),

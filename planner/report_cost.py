@@ -23,8 +23,8 @@ NO_WORK: dict[str, Any] = dict.fromkeys(
 
 
 @dataclass(frozen=True, slots=True)
-class _Devices:
-    """Devices at one price."""
+class Devices:
+    """Devices billed at one price."""
 
     name: str
     price: Price
@@ -33,6 +33,8 @@ class _Devices:
     hours: Fraction
     """In which they are held, each month."""
     hours_text: str
+    month_usd: Fraction
+    """Of one of them."""
 
     @property
     def text(self) -> str:
@@ -42,51 +44,49 @@ class _Devices:
         return f"{sold} x {show_rate(self.price.usd_per_hour)}/h x {self.hours_text}"
 
     @property
-    def billed_usd(self) -> Fraction:
-        """A month of what is billed."""
-        return cost.device_month_usd(self.billed, self.price, self.hours)
-
-    @property
-    def effective_usd(self) -> Fraction:
-        """A month of what is used."""
-        return cost.device_month_usd(self.used, self.price, self.hours)
-
-    @property
     def list_usd(self) -> Fraction | None:
-        """The same at list price; None where that is not known."""
-        rate = self.price.list_rate
-        return None if rate is None else self.effective_usd * Fraction(rate) / Fraction(self.price.usd_per_hour)
+        """A month of those used at list price; None where that is not known."""
+        rate, paid = self.price.list_rate, self.price.usd_per_hour
+        if rate is None:
+            return None
+        return self.used * (self.month_usd if rate == paid else self.month_usd * Fraction(rate) / Fraction(paid))
 
 
-def _devices(scenario: Scenario, found: Fleet) -> list[_Devices]:
+def devices_of(scenario: Scenario, found: Fleet) -> list[Devices]:
     """The commitment, held all hours, and what the fleet takes beyond it."""
-    hours, commitment, each = Fraction(scenario.hours_per_month), scenario.commitment, found.devices_per_replica
-    text = f"{scenario.hours_per_month} h"
+    text, hours = f"{scenario.hours_per_month} h", Fraction(scenario.hours_per_month)
+    price, commitment, each = scenario.price, scenario.commitment, found.devices_per_replica
     if commitment is None:
-        return [_Devices("devices", scenario.price, found.billed_devices, found.devices, hours, text)]
+        return [_held("devices", price, found.billed_devices, found.devices, hours, text)]
     replicas = found.active_replicas + found.spare_replicas
-    used = fleet.bill(replicas, each, scenario.price, commitment).on_commitment * each
-    held = [_Devices("committed devices", commitment.price, found.committed_devices, used, hours, text)]
+    used = fleet.bill(replicas, each, price, commitment).on_commitment * each
+    held = [_held("committed devices", commitment.price, found.committed_devices, used, hours, text)]
     beyond = found.billed_devices - found.committed_devices
     if beyond:
         share = commitment.peak_hours_share
         text = text if share == 1 else f"{text} x {share}"
-        hours *= Fraction(share)
-        held.append(_Devices("devices", scenario.price, beyond, found.devices - used, hours, text))
+        held.append(_held("devices", price, beyond, found.devices - used, hours * Fraction(share), text))
     return held
 
 
-def cost_part(scenario: Scenario, found: Fleet, latency: Latency | None) -> Cost:
+def _held(name: str, price: Price, billed: int, used: int, hours: Fraction, text: str) -> Devices:
+    return Devices(name, price, billed, used, hours, text, cost.device_month_usd(1, price, hours))
+
+
+def _billed_usd(devices: Sequence[Devices]) -> Fraction:
+    return sum((each.billed * each.month_usd for each in devices), Fraction(0))
+
+
+def cost_part(scenario: Scenario, found: Fleet, devices: Sequence[Devices], latency: Latency | None) -> Cost:
     """What the fleet costs a month, and per request.
 
     scenario: with requests as they are submitted
     latency: of the fleet, where its speed is predicted
     """
-    devices = _devices(scenario, found)
-    lines = [(each.name, each.text, each.billed_usd) for each in devices]
+    billed = _billed_usd(devices)
+    lines = [(each.name, each.text, each.billed * each.month_usd) for each in devices]
     lines += [(other.name, "given", Fraction(other.usd)) for other in scenario.other_monthly]
-    monthly = sum((usd for *_, usd in lines), Fraction(0))
-    billed = sum((each.billed_usd for each in devices), Fraction(0))
+    monthly = sum((usd for *_, usd in lines[len(devices) :]), billed)
     listed = [each.list_usd for each in devices]
     workload, submitted = scenario.workload, scenario.workload.requests_per_month or 0
     attempted = ceil(submitted * _attempts(workload))
@@ -97,7 +97,7 @@ def cost_part(scenario: Scenario, found: Fleet, latency: Latency | None) -> Cost
         monthly_usd=cents(monthly),
         other_monthly_usd=cents(monthly - billed),
         list_usd=None if None in listed else cents(sum(filter(None, listed), Fraction(0))),
-        effective_usd=cents(sum((each.effective_usd for each in devices), Fraction(0))),
+        effective_usd=cents(sum((each.used * each.month_usd for each in devices), Fraction(0))),
         billed_usd=cents(billed),
         retried_requests=attempted - submitted,
         in_time_share=in_time,
@@ -111,7 +111,7 @@ def cost_part(scenario: Scenario, found: Fleet, latency: Latency | None) -> Cost
 
 
 def _by_work(
-    attempted: int, found: Fleet, latency: Latency, monthly: Fraction, devices: Sequence[_Devices]
+    attempted: int, found: Fleet, latency: Latency, monthly: Fraction, devices: Sequence[Devices]
 ) -> dict[str, Any]:
     """What depends on the work that a month brings: cost by the token, and of the capacity used."""
     prompts = cost.prefill_share(Fraction(_exact(latency.step.seconds)), Fraction(_exact(latency.tpot_s.best)))
@@ -130,7 +130,7 @@ def _by_work(
 
 
 def _api(
-    scenario: Scenario, found: Fleet, latency: Latency | None, monthly: Fraction, devices: Sequence[_Devices]
+    scenario: Scenario, found: Fleet, latency: Latency | None, monthly: Fraction, devices: Sequence[Devices]
 ) -> ApiComparison | None:
     """The API that the scenario names, for the same requests."""
     if scenario.api_price is None:
@@ -144,7 +144,7 @@ def _api(
     )
 
 
-def _most_requests(scenario: Scenario, found: Fleet, latency: Latency, devices: Sequence[_Devices]) -> int:
+def _most_requests(scenario: Scenario, found: Fleet, latency: Latency, devices: Sequence[Devices]) -> int:
     """Submitted requests of a month with every slot of the active replicas in use, while their devices are held."""
     replicas = found.active_replicas + found.spare_replicas
     held = sum((each.used * each.hours for each in devices), Fraction(0)) / found.devices_per_replica
@@ -197,7 +197,10 @@ def prefix_part(scenario: Scenario, found: Fleet | None, without: Without | None
     if prefix is None:
         return None
     reusing = int((scenario.workload.requests_per_month or 0) * prefix.request_share)
-    saved = _saved_usd(scenario, found, without.fleet) if found and without and without.fleet else Fraction(0)
+    saved = Fraction(0)
+    if found and without and without.fleet:
+        more, fewer = (_billed_usd(devices_of(scenario, each)) for each in (without.fleet, found))
+        saved = more - fewer
     return PrefixReuse(
         requests_per_month=reusing,
         saved_positions_per_month=reusing * prefix.shared_tokens,
@@ -205,12 +208,6 @@ def prefix_part(scenario: Scenario, found: Fleet | None, without: Without | None
         saved_monthly_usd=cents(saved) if saved > 0 else None,
         money=_prefix_money(found, without, saved),
     )
-
-
-def _saved_usd(scenario: Scenario, found: Fleet, without: Fleet) -> Fraction:
-    """Dollars a month that fewer devices billed save."""
-    fewer, more = (sum((each.billed_usd for each in _devices(scenario, one)), Fraction(0)) for one in (found, without))
-    return more - fewer
 
 
 def _prefix_money(found: Fleet | None, without: Without | None, saved: Fraction) -> str:
@@ -230,12 +227,13 @@ def _prefix_money(found: Fleet | None, without: Without | None, saved: Fraction)
     )
 
 
-def cost_lines(scenario: Scenario, found: Fleet, money: Cost, latency: Latency | None) -> Iterator[Derivation]:
+def cost_lines(
+    scenario: Scenario, found: Fleet, devices: Sequence[Devices], money: Cost, latency: Latency | None
+) -> Iterator[Derivation]:
     """How each figure of money came about."""
     workload, price = scenario.workload, scenario.price
     text = " + ".join(f"${each.monthly_usd:,} {each.name} [{each.text}]" for each in money.lines)
     yield line("cost.monthly_usd", f"{text} = ${money.monthly_usd:,}", "computed", price.source)
-    devices = _devices(scenario, found)
     yield from _device_lines(devices, money)
     if workload.requests_per_month:
         text = f"${money.monthly_usd:,} / {workload.requests_per_month:,} x 1000"
@@ -259,7 +257,7 @@ def _success_lines(workload: Workload, money: Cost) -> Iterator[Derivation]:
 
 
 def _work_lines(
-    workload: Workload, found: Fleet, money: Cost, latency: Latency, devices: Sequence[_Devices]
+    workload: Workload, found: Fleet, money: Cost, latency: Latency, devices: Sequence[Devices]
 ) -> Iterator[Derivation]:
     step, token = _exact(latency.step.seconds), _exact(latency.tpot_s.best)
     share = _exact(money.prefill_share or 0)
@@ -294,7 +292,7 @@ def _api_lines(scenario: Scenario, price: ApiPrice, money: Cost, api: ApiCompari
         yield line("cost.api.monthly_usd", text, source=price.source)
 
 
-def _device_lines(devices: list[_Devices], money: Cost) -> Iterator[Derivation]:
+def _device_lines(devices: Sequence[Devices], money: Cost) -> Iterator[Derivation]:
     used = [f"{each.used:,} [{each.name} used] x {_rate(each, each.price.usd_per_hour)}" for each in devices]
     yield line("cost.effective_usd", f"{' + '.join(used)} = ${money.effective_usd:,}")
     if money.list_usd is not None:
@@ -304,7 +302,7 @@ def _device_lines(devices: list[_Devices], money: Cost) -> Iterator[Derivation]:
     yield line("cost.billed_usd", f"{' + '.join(billed)} = ${money.billed_usd:,}")
 
 
-def _rate(devices: _Devices, usd_per_hour: Decimal) -> str:
+def _rate(devices: Devices, usd_per_hour: Decimal) -> str:
     unit = f" / {devices.price.devices}" if devices.price.devices > 1 else ""
     return f"{show_rate(usd_per_hour)}{unit} x {devices.hours_text}"
 
