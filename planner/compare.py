@@ -15,7 +15,13 @@ from planner.units import counted
 
 _ROW = {row.path: row for row in (*ROWS, *CARRY_ROWS)}
 _DEVICES = replace(_ROW["cost.billed_usd"], path="cost.lines")
-_LABELS = {"cost.other_monthly_usd": "other monthly lines"}
+_LABELS = {
+    "cost.other_monthly_usd": ("other monthly lines", "usd"),
+    "latency.input_tokens": ("mean prompt", "tokens"),
+    "latency.output_tokens": ("mean answer", "tokens"),
+    "latency.cached_tokens": ("cached prompt tokens", "tokens"),
+}
+"""Label and unit of what has no row."""
 
 
 def compare(reports: Sequence[Report]) -> Comparison:
@@ -83,7 +89,7 @@ def _why(row: Row, old: Report, new: Report) -> str:
 
 def _moved(row: Row | None, path: str, old: Report, new: Report) -> str:
     before, after = plain_number(value(old, path)), plain_number(value(new, path))
-    label, unit = (row.label, row.unit) if row else (_LABELS[path], "usd")
+    label, unit = (row.label, row.unit) if row else _LABELS[path]
     if unit != "text" and before and after and before > 0 and after > 0:
         factor = float(after) / float(before)
         if factor >= 1.005 or factor <= 0.995:

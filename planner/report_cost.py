@@ -243,6 +243,8 @@ def cost_lines(
         yield from _work_lines(workload, found, money, latency, devices)
     if scenario.api_price and money.api:
         yield from _api_lines(scenario, scenario.api_price, money, money.api)
+    if latency and money.api:
+        yield _most_line(workload, found, latency, devices, money.api)
 
 
 def _success_lines(workload: Workload, money: Cost) -> Iterator[Derivation]:
@@ -281,15 +283,32 @@ def _work_lines(
 def _api_lines(scenario: Scenario, price: ApiPrice, money: Cost, api: ApiComparison) -> Iterator[Derivation]:
     prompt, answer = _means(scenario)
     into, out = price.usd_per_1m_input_tokens, price.usd_per_1m_output_tokens
-    request = f"({prompt:,} tokens x ${into} + {answer:,} tokens x ${out}) / 1000000"
-    if scenario.workload.retries_per_failure:
-        retried = f"{scenario.workload.retries_per_failure} x (1 - {scenario.workload.success_share})"
-        request += f" x (1 + {retried})"
+    attempts = _attempts_text(scenario.workload)
+    request = f"({prompt:,} tokens x ${into} + {answer:,} tokens x ${out}) / 1000000{attempts}"
     text = f"ceil(${money.monthly_usd:,} / ({request})) = {api.break_even_requests:,}"
     yield line("cost.api.break_even_requests", text, source=price.source)
     if api.monthly_usd is not None:
         text = f"{scenario.workload.requests_per_month:,} requests x {request} = ${api.monthly_usd:,}"
         yield line("cost.api.monthly_usd", text, source=price.source)
+
+
+def _most_line(
+    workload: Workload, found: Fleet, latency: Latency, devices: Sequence[Devices], api: ApiComparison
+) -> Derivation:
+    rate, each = _exact(latency.saturated_tokens_per_s.best), found.devices_per_replica
+    held = " + ".join(f"{of.used:,} x {of.hours_text}" for of in devices)
+    active, replicas = found.active_replicas, found.active_replicas + found.spare_replicas
+    text = (
+        f"{rate:f} [tokens/s of a replica] x 3600 x ({held}) [device-hours in use] / {each:,} x {active:,} / "
+        f"{replicas:,} [active] // ({latency.output_tokens:,} tokens{_attempts_text(workload)})"
+    )
+    return line("cost.api.most_requests", f"{text} = {api.most_requests:,}")
+
+
+def _attempts_text(workload: Workload) -> str:
+    """' x attempts' where there are retries."""
+    retries = workload.retries_per_failure
+    return f" x (1 + {retries} x (1 - {workload.success_share}))" if retries else ""
 
 
 def _device_lines(devices: Sequence[Devices], money: Cost) -> Iterator[Derivation]:

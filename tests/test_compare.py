@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from planner.compare import changed, compare
+from planner.compare import _LABELS, changed, compare
 from planner.plan import estimate
+from planner.render.rows import CARRY_ROWS, ROWS
 from planner.render.tables import rows_of, value
 from planner.report import Change, Report
 from planner.units import GIB
-from tests.scenarios import example, report
+from tests.scenarios import CHAT, example, report
 
 TIGHT = {"context_tokens": 65_536, "engine_options.kv_cache_bytes": 4 * GIB}
 REPORTS: dict[str, Report] = {
@@ -114,3 +115,29 @@ def test_three_reports_stand_side_by_side_without_changes() -> None:
     comparison = compare([REPORTS["16k"], REPORTS["32k"], REPORTS["vllm"]])
     assert len(comparison.reports) == 3
     assert comparison.changes == ()
+
+
+def test_every_reason_has_a_label() -> None:
+    rows = (*ROWS, *CARRY_ROWS)
+    named = {row.path for row in rows} | _LABELS.keys()
+    assert {parent for row in rows for parent in row.parents} <= named
+
+
+def test_other_lengths_are_why_tokens_cost_what_they_do() -> None:
+    workload = {**CHAT, "requests_per_month": 10**6, "prefix": {"shared_tokens": 500, "request_share": 1}}
+    longer = {**workload, "input_tokens": {"mean": 2310}, "output_tokens": {"mean": 422}, "prefix": None}
+    old, new = (report("llama-3.1-8b", overrides={"workload": each}) for each in (workload, longer))
+    why = {change.path: change.why for change in changed(old, new)}
+    assert "mean prompt x2.00" in why["cost.per_1m_input_tokens_usd"]
+    assert "mean answer x2.00" in why["cost.per_1m_output_tokens_usd"]
+    assert "cached prompt tokens" in why["latency.ttft_mean_s"]
+
+
+def test_why_a_commitment_costs_something_else() -> None:
+    old, new = (example("16k", {"commitment": {"devices": 4, "price": usd}}) for usd in (1, 2))
+    moved = {change.label: change for change in changed(estimate(old), estimate(new))}
+    assert moved["committed devices"].difference == "+$2,880.00"  # 4 x 720
+    assert "commitment 4 devices at $1.00 per device-hour" in moved["committed devices"].why
+    assert "devices" not in moved
+    alone = {change.label: change for change in changed(REPORTS["16k"], estimate(new))}
+    assert (alone["committed devices"].sign, alone["  of them committed"].new) == ("+", "4")

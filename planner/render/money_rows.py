@@ -53,7 +53,7 @@ MONEY_ROWS = (
         ("cost.monthly_usd", "cost.month_utilisation"),
         optional=True,
     ),
-    Row("hosted API", "price", "scenario.api_price", "text", optional=True),
+    Row("hosted API", "API price", "scenario.api_price", "text", optional=True, alone=True),
     Row("hosted API", "monthly cost there", "cost.api.monthly_usd", "usd", _API, optional=True),
     Row(
         "hosted API",

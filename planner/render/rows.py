@@ -258,7 +258,7 @@ ROWS = (
     Row("cost", "price per device-hour", "scenario.usd_per_device_hour", "rate"),
     Row("cost", "price", "scenario.price", "text", alone=True),
     Row("cost", "commitment", "scenario.commitment", "text", optional=True, alone=True),
-    Row("cost", "hours beyond it, share", "scenario.peak_hours_share", "text", optional=True),
+    Row("cost", "share of hours beyond it", "scenario.peak_hours_share", "text", optional=True),
     Row("cost", "hours a month", "scenario.hours_per_month", "text"),
     Row("cost", "currency", "cost.currency", "text"),
     Row("cost", "used devices, list price", "cost.list_usd", "usd", _USED, optional=True),

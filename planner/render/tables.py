@@ -152,9 +152,10 @@ def need_lines(report: Report) -> list[str]:
 
 
 def prices_of(report: Report) -> list[str]:
-    """The price of its devices, and what of them is committed to."""
+    """The price of its devices, what of them is committed to, and the API's."""
     facts = report.scenario
-    return [facts.price, *([f"commitment: {facts.commitment}"] if facts.commitment else ())]
+    named = (("commitment", facts.commitment), ("hosted API", facts.api_price))
+    return [facts.price, *(f"{what}: {price}" for what, price in named if price)]
 
 
 def replicas(report: Report) -> str:
