@@ -37,6 +37,11 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
         lines.append(
             f"devices beyond the commitment are held for {share:.1%} of the hours: in the others it serves alone"
         )
+    if scenario.api_price:
+        lines.append(
+            f"{scenario.api_price.name} is compared with the reservation, the whole monthly cost, which is paid "
+            "whatever is served"
+        )
     if deployment.kv_dtype_reason != "given":
         lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
     dtype, asked = deployment.dtype, checkpoint_dtype(scenario.model.config)
@@ -58,6 +63,8 @@ def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str
         )
     if workload.arrivals_per_s is None:
         yield "each request that ends is followed by another at once: arrivals_per_s says how they come instead"
+    if workload.requests_per_month:
+        yield "input and output tokens bear the monthly cost by the time of a busy replica that each take"
     if deployment.stack.towers:
         yield "prompts are text: the time of the model's vision or audio towers is not in TTFT"
 

@@ -219,6 +219,8 @@ def test_break_even_with_an_api_is_where_its_bill_is_the_whole_of_ours() -> None
     assert cost.api.break_even_requests == 582_032
     assert cost.api.monthly_usd == Decimal("2560.00")  # 100,000 x 0.0256
     assert cost.api.most_requests is None
+    reservation = "the API is compared with the reservation, the whole monthly cost, which is paid whatever is served"
+    assert reservation in found.assumptions
     assert any(each.what.startswith("API price, the API: $2.00 in and $10.00 out") for each in found.sources)
     retried = planned(api_price=API, workload__retries_per_failure=5)[2].api  # 1.25 attempts a request
     assert retried is not None
