@@ -1,7 +1,7 @@
 """How fast a replica serves a workload: TTFT, gaps between tokens, waiting and throughput, by lengths and load."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import accumulate
 
@@ -125,8 +125,9 @@ def _variation(bands: tuple[Band, ...]) -> float:
 
 @dataclass(frozen=True)
 class Performance:
-    """A replica at one load."""
+    """A replica at one load; percentiles are found when they are asked for."""
 
+    speed: "Speed" = field(repr=False, compare=False)
     batch: int
     """Requests that decode together."""
     concurrency: float
@@ -140,13 +141,37 @@ class Performance:
     """More arrives than it can do: the queue grows without end, and times are those at its limit."""
     request_s: float
     """Mean time of a request."""
-    ttft_p95_s: float
-    itl_p95_s: float
 
     @property
     def ttft_mean_s(self) -> float:
         """Mean time to first token [s]."""
         return self.first.seconds + self.slot_wait.mean_s
+
+    @cached_property
+    def ttft_p95_s(self) -> float:
+        """95th percentile of the time to first token: over bands, hits and waits, by bisection [s].
+
+        Waits for a slot and behind other prompts are independent (queueing.both_within).
+        """
+        prefills = [prefill for _, prefill in self.speed.prefills]
+        low, high = self.first.unloaded_s + min(prefills), self.first.unloaded_s + max(prefills)
+        high += self.first.behind.quantile_s(0.999) + self.slot_wait.quantile_s(0.999)
+        while high - low > PRECISION * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.within(middle) >= PERCENTILE else (middle, high)
+        return high
+
+    @cached_property
+    def itl_p95_s(self) -> float:
+        """95th percentile of all gaps between tokens [s]."""
+        return itl_quantile(self.speed.replica, self.speed.mix, self.batch, self.tpot.decode.seconds)
+
+    def within(self, seconds: float) -> float:
+        """Share of the requests whose first token comes within this time."""
+        return sum(
+            share * both_within(self.first.behind, self.slot_wait, seconds - self.first.unloaded_s - prefill)
+            for share, prefill in self.speed.prefills
+        )
 
 
 class Speed:
@@ -204,14 +229,6 @@ class Speed:
         concurrency = float(self.slots) if saturated else load + per_s * waiting.mean_s
         return self._performance(high, concurrency, per_s, each, first, waiting, saturated=saturated)
 
-    def within(self, found: Performance, seconds: float) -> float:
-        """Share of the requests whose first token comes within this time."""
-        base = found.first.unloaded_s
-        return sum(
-            share * both_within(found.first.behind, found.slot_wait, seconds - base - prefill)
-            for share, prefill in self.prefills
-        )
-
     def _request_s(self, batch: int, burstiness: float) -> float:
         each, first = self._times(batch, burstiness)
         return first.seconds + (self.mix.output_tokens - 1) * each.seconds
@@ -234,23 +251,7 @@ class Speed:
         saturated: bool,
     ) -> Performance:
         request = first.seconds + waiting.mean_s + (self.mix.output_tokens - 1) * each.seconds
-        gap = itl_quantile(self.replica, self.mix, batch, each.decode.seconds)
-        found = Performance(batch, concurrency, per_s, each, first, waiting, saturated, request, 0.0, gap)
-        return replace(found, ttft_p95_s=self._ttft_quantile(found))
-
-    def _ttft_quantile(self, found: Performance) -> float:
-        """95th percentile over bands, hits and waits, by bisection.
-
-        Waits for a slot and behind other prompts are independent (queueing.both_within).
-        """
-        base = found.first.unloaded_s
-        low = base + min(prefill for _, prefill in self.prefills)
-        high = base + max(prefill for _, prefill in self.prefills)
-        high += found.first.behind.quantile_s(0.999) + found.slot_wait.quantile_s(0.999)
-        while high - low > PRECISION * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.within(found, middle) >= PERCENTILE else (middle, high)
-        return high
+        return Performance(self, batch, concurrency, per_s, each, first, waiting, saturated, request)
 
 
 def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> float:

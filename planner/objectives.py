@@ -37,7 +37,7 @@ def objectives_of(scenario: Scenario, speed: Speed) -> list[Objective]:
     if asked.itl_p95_s is not None:
         found.append(_itl(float(asked.itl_p95_s)))
     if asked.success_share is not None:
-        found.append(_success(scenario, speed, asked.success_share))
+        found.append(_success(scenario, asked.success_share))
     return found
 
 
@@ -65,12 +65,12 @@ def _itl(limit: float) -> Objective:
     )
 
 
-def _success(scenario: Scenario, speed: Speed, share: Decimal) -> Objective:
+def _success(scenario: Scenario, share: Decimal) -> Objective:
     """Requests that end well, times those whose first token comes in time: the two are taken as independent."""
     ends, limit = scenario.workload.success_share, scenario.workload.objectives.ttft_p95_s
 
     def reached(at: Performance) -> float:
-        return float(ends) * (1.0 if limit is None else speed.within(at, float(limit)))
+        return float(ends) * (1.0 if limit is None else at.within(float(limit)))
 
     alone = f"{ends:%} of the requests end well whatever the fleet, and {share:%} are asked for" if ends < share else ""
     return Objective(

@@ -106,7 +106,7 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
         concurrency_mean=rounded(found.concurrency * replicas if arriving is not None else sizing.concurrency or 1),
         concurrency_p99=sizing.concurrency if arriving is not None else None,
         slot_wait_p95_s=rounded(found.slot_wait.quantile_s(PERCENTILE)),
-        ttft_attained_share=None if limit is None else rounded(speed.within(found, float(limit))),
+        ttft_attained_share=None if limit is None else rounded(found.within(float(limit))),
         range_basis=ranges.basis,
     )
 
