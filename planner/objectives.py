@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from planner.inputs import Scenario
-from planner.latency import Performance, Speed
+from planner.latency import PERCENTILE, Performance, Speed
 from planner.units import show_seconds
 
 DIGITS = 4
@@ -48,7 +48,7 @@ def _ttft(limit: float, speed: Speed) -> Objective:
     return Objective(
         "ttft_p95",
         "p95 TTFT",
-        lambda at: at.ttft_p95_s <= limit,
+        lambda at: at.within(limit) >= PERCENTILE,
         lambda at: show_seconds(at.ttft_p95_s, DIGITS),
         f"{show_seconds(limit)} is asked for",
         alone if prefill > limit else "",

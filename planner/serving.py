@@ -77,10 +77,15 @@ def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1,
     return _with_prompts(replica, 0, 0.0, tokens, prior, count, ranks)
 
 
-def prompts_terms(replica: Replica, batch: int, kv: float, tokens: int, prior: int = 0, count: int = 1) -> Terms:
-    """What prompts of one length add to the steps that they share with a batch of decodes."""
+def prompts_terms(
+    replica: Replica, batch: int, kv: float, decode: Terms, tokens: int, prior: int = 0, count: int = 1
+) -> Terms:
+    """What prompts of one length add to the steps that they share with a batch of decodes.
+
+    decode: the step of these decodes alone
+    """
     steps = sum(1 for _ in prompt_steps(replica, batch, tokens, prior, count))
-    return _with_prompts(replica, batch, kv, tokens, prior, count) + step_of(replica, batch, kv).times(-steps)
+    return _with_prompts(replica, batch, kv, tokens, prior, count) + decode.times(-steps)
 
 
 def _with_prompts(
@@ -136,7 +141,7 @@ def tpot(
         prompts = prefill_terms(replica, new, prior, count)
         due = due * (batch - 1) / (2 * batch) if in_waves else due
     else:
-        prompts = prompts_terms(replica, batch, kv, new, prior, count)
+        prompts = prompts_terms(replica, batch, kv, decode, new, prior, count)
     found = Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
     streamed = replica.times.server_token_s * batch / replica.work.ranks.dp
     return Tpot(decode + Terms(launch=max(0.0, streamed - found.seconds)), found.prefill)
