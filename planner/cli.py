@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -161,6 +162,30 @@ def compare(
 app.command(
     epilog="\b\nExample: planner search --model llama-3.1-8b --workload chat --gpu h100-sxm --gpu l40s --ttft-p95 1"
 )(search)
+
+
+@app.command(
+    epilog="\b\nExample: planner check examples/context-upgrade/32k.yaml --max-monthly-usd 30000 --require devices<=12"
+)
+def check(
+    report: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
+    max_monthly_usd: Annotated[str | None, typer.Option(help="Most dollars a month.")] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help="A figure of the report and its limit, such as 'ttft_p95_s<=2'; .high of a range; repeat."),
+    ] = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """A gate for reviews and CI: ends with 3 where a plan does not hold what is required of it."""
+    from planner.gate import check as check_report  # not needed by any other command's start-up
+    from planner.gate import requirement
+
+    budget = [] if max_monthly_usd is None else [f"monthly_usd<={max_monthly_usd}"]
+    requirements = [requirement(text) for text in (*budget, *(require or ()))]
+    verdicts = check_report(_report_of(report), requirements)
+    lines = (f"{'holds' if each.holds else 'FAILS'}  {each.text}" for each in verdicts)
+    emit_rows([asdict(each) for each in verdicts], lines, output_format)
+    raise typer.Exit(DONE if all(each.holds for each in verdicts) else NOT_FEASIBLE)
 
 
 @app.command(epilog="\b\nExample: planner report saved.yaml --format markdown")

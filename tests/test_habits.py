@@ -22,8 +22,8 @@ ORDER = (
     "rank", "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "fleet",
     "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "derive", "remarks", "proposals",
     "plan", "space", "search", "search_inputs", "engine_logs", "validate", "validate_logs", "serving_rows",
-    "row_models", "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved", "compare", "console",
-    "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli", "__main__",
+    "row_models", "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved", "gate", "compare",
+    "console", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
