@@ -165,7 +165,7 @@ app.command(
 
 
 @app.command(
-    epilog="\b\nExample: planner check examples/context-upgrade/32k.yaml --max-monthly-usd 30000 --require devices<=12"
+    epilog="\b\nExample: planner check examples/context-upgrade/32k.yaml --max-monthly-usd 30000 --require 'devices<=12'"
 )
 def check(
     report: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
