@@ -15,6 +15,7 @@ from planner import __version__, catalog, documents, saved
 from planner.cli_calibrate import calibrate_app
 from planner.cli_options import (
     ArrivalsOption,
+    AvailabilityOption,
     BlockTokensOption,
     CalibrationOption,
     ConcurrencyOption,
@@ -87,6 +88,7 @@ def estimate(
     arrivals: ArrivalsOption = None,
     ttft_p95: TtftOption = None,
     itl_p95: ItlOption = None,
+    availability: AvailabilityOption = None,
     calibration: CalibrationOption = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Also say what this many devices carry.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel ranks.")] = None,
@@ -121,6 +123,7 @@ def estimate(
         arrivals=arrivals,
         ttft_p95=ttft_p95,
         itl_p95=itl_p95,
+        availability=availability,
         calibration=calibration,
         tp=tp,
         pp=pp,
@@ -165,7 +168,8 @@ app.command(
 
 
 @app.command(
-    epilog="\b\nExample: planner check examples/context-upgrade/32k.yaml --max-monthly-usd 30000 --require 'devices<=12'"
+    epilog="\b\nExample: planner check examples/context-upgrade/32k.yaml --max-monthly-usd 30000 "
+    "--require 'devices<=12'"
 )
 def check(
     report: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
@@ -219,7 +223,8 @@ def schema(
     kind: Annotated[
         str,
         typer.Argument(
-            help="scenario, model, accelerator, engine, workload, price, price-list, report, comparison or search."
+            help="scenario, model, accelerator, engine, workload, price, price-list, calibration, failure, report, "
+            "comparison or search."
         ),
     ],
     output: OutputOption = None,
@@ -243,7 +248,9 @@ def schema(
 
 @app.command("catalog", epilog="\b\nExample: planner catalog models")
 def show_catalog(
-    kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads, prices or calibrations.")],
+    kind: Annotated[
+        str, typer.Argument(help="models, accelerators, engines, workloads, prices, calibrations or failures.")
+    ],
     output_format: FormatOption = Format.text,
 ) -> None:
     """What is shipped: models with layers by kind, bytes per token and state, and everything else by name."""

@@ -191,6 +191,28 @@ class MemoryGiven(Input):
     reserve_gib: Number | None = None
 
 
+class _ByName:
+    """Marks a field that a file may fill with a shipped name or a path instead of the fields themselves."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "description": "A shipped name or a file's path."}, handler(schema)]}
+
+
+class Failures(Input):
+    """How often devices fail and how long repairs take."""
+
+    name: Name | None = None
+    title: Printable | None = None
+    device_hours_per_failure: Positive
+    """Hours of one device per failure, over all devices [h]."""
+    mttr_hours: Positive
+    """From a failure to a working node [h]."""
+    source: Printable
+    as_of: date | None = None
+    assumed: tuple[str, ...] = ()
+    """Fields that are an assumption and not from the source."""
+
+
 class Spares(Input):
     """Replicas beyond the active ones: a fraction of them, rounded up, or a number, or what an availability needs."""
 
@@ -198,12 +220,24 @@ class Spares(Input):
     replicas: CountOrNone | None = None
     replica_availability: Annotated[Share, Field(lt=1)] | None = None
     """Share of the time that one replica works; the workload's objectives.availability then says how many spares."""
+    failures: Annotated[Failures | None, _ByName()] = None
+    """The same from how often devices fail: a node fails with any of its devices, and its replicas with it."""
+    devices_per_node: Degree | None = None
+    """Devices that fail together; absent: those of the price's instance."""
+    zones: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
+    """Zones over which replicas are spread, of which one may fail."""
 
     @model_validator(mode="after")
     def _one_rule(self) -> "Spares":
-        if sum(rule is not None for rule in (self.fraction, self.replicas, self.replica_availability)) != 1:
-            raise ValueError("give one of fraction, replicas and replica_availability")
+        rules = (self.fraction, self.replicas, self.replica_availability, self.failures)
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("give one of fraction, replicas, replica_availability and failures")
         return self
+
+    @property
+    def by_availability(self) -> bool:
+        """They follow from the workload's objectives.availability."""
+        return self.replica_availability is not None or self.failures is not None
 
 
 class MonthlyLine(Input):
@@ -211,13 +245,6 @@ class MonthlyLine(Input):
 
     name: Name
     usd: Number
-
-
-class _ByName:
-    """Marks a field that a file may fill with a shipped name or a path instead of the fields themselves."""
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string", "description": "A shipped name or a file's path."}, handler(schema)]}
 
 
 def _as_in_a_file(schema: dict[str, Any]) -> None:
@@ -258,14 +285,14 @@ class Scenario(Input):
 
     @model_validator(mode="after")
     def _availability_has_its_figures(self) -> "Scenario":
-        asked, given = self.workload.objectives.availability, self.spares.replica_availability
-        if asked is not None and given is None:
+        asked, given = self.workload.objectives.availability, self.spares.by_availability
+        if asked is not None and not given:
             raise ValueError(
-                "workload.objectives.availability needs spares.replica_availability, the share of the time that one "
-                "replica works"
+                "workload.objectives.availability needs spares.replica_availability or spares.failures: how often "
+                "replicas work"
             )
-        if given is not None and asked is None:
-            raise ValueError("spares.replica_availability needs workload.objectives.availability, which it serves")
+        if given and asked is None:
+            raise ValueError("spares.replica_availability and failures need workload.objectives.availability")
         return self
 
     @property

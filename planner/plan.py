@@ -9,14 +9,14 @@ from planner import __version__, cost, fleet, proposals
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
-from planner.inputs import Scenario
+from planner.inputs import Scenario, Spares
 from planner.latency import Speed
 from planner.objectives import objectives_of
 from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
-from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, PrefixReuse, Report, ScenarioFacts
+from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, Need, PrefixReuse, Report, ScenarioFacts
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
 from planner.sizing import Sizing, size
@@ -173,23 +173,29 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity, sizing: Siz
 
 def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
-    spare = fleet.spare_replicas(active, scenario.spares, scenario.workload.objectives.availability)
-    placement = fleet.place(active + spare, per_replica, scenario.price)
-    replica = scenario.spares.replica_availability
-    availability = (
-        [fleet.fleet_availability(active, n, float(replica)) for n in (spare, spare - 1)] if replica else None
-    )
+    plan = fleet.spare_plan(active, *_spare_rule(deployment))
+    found, whole_nodes = plan.redundancy, scenario.spares.devices_per_node in (None, scenario.price.devices)
+    spread = found.domains if found and whole_nodes and scenario.spares.failures else 0
+    placement = fleet.place(active + plan.replicas, per_replica, scenario.price, spread)
     return Fleet(
         active_replicas=active,
-        spare_replicas=spare,
+        spare_replicas=plan.replicas,
+        spare_rules=tuple(Need(limit=rule.name, replicas=rule.replicas, text=rule.text) for rule in plan.rules),
         devices_per_replica=per_replica,
-        devices=(active + spare) * per_replica,
+        devices=(active + plan.replicas) * per_replica,
         billed_devices=placement.billed_devices,
         nodes=placement.nodes,
         slots=active * capacity.slots_per_replica,
-        availability=availability[0] if availability else None,
-        availability_one_spare_fewer=availability[1] if availability and spare else None,
+        availability=found.availability if found else None,
+        availability_one_fewer=found.one_fewer if found else None,
     )
+
+
+def _spare_rule(deployment: Deployment) -> tuple[Spares, Decimal | None, int, int]:
+    """What spares of a deployment follow from, beside the number of its active replicas."""
+    scenario = deployment.scenario
+    availability = scenario.workload.objectives.availability
+    return scenario.spares, availability, deployment.ranks.devices, scenario.price.devices
 
 
 def _carry(
@@ -203,13 +209,13 @@ def _carry(
     """What this many devices carry at the scenario's context, and the context they carry its concurrency at."""
     if devices is None or concurrency is None:
         return None
-    scenario, per_replica = deployment.scenario, deployment.ranks.devices
-    rule = scenario.spares, scenario.workload.objectives.availability
+    per_replica = deployment.ranks.devices
+    rule = _spare_rule(deployment)
     replicas = devices // per_replica
     active = fleet.active_within(replicas, *rule)
     waived = replicas > 0 and active == 0
     active = replicas if waived else active
-    spare = 0 if waived or not active else fleet.spare_replicas(active, *rule)
+    spare = 0 if waived or not active else fleet.spare_plan(active, *rule).replicas
     slots = active * capacity.slots_per_replica
     per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
     schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)

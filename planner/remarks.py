@@ -24,13 +24,17 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
             f"{scenario.price.label}: the lowest dated on-demand price listed{_holding(deployment)}; --price chooses "
             "another"
         ),
-        "spares": f"spares: {_spares(deployment)} of the active replicas, rounded up; --set spares.fraction changes it",
+        "spares": _spares(deployment),
         "hours_per_month": f"{scenario.hours_per_month} hours a month, the FinOps convention",
     }
     lines = [chosen[name] for name in scenario.assumed if name in chosen]
     if scenario.workload.assumed:
         fields = ", ".join(scenario.workload.assumed)
         lines.append(f"workload {scenario.workload.name}: {fields}: the profile's assumptions, not from its source")
+    failures = scenario.spares.failures
+    if failures and failures.assumed:
+        fields = ", ".join(failures.assumed)
+        lines.append(f"failures {failures.name}: {fields}: the profile's assumption, not from its source")
     if deployment.kv_dtype_reason != "given":
         lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
     dtype, asked = deployment.dtype, checkpoint_dtype(scenario.model.config)
@@ -70,8 +74,12 @@ def _holding(deployment: Deployment) -> str:
 
 
 def _spares(deployment: Deployment) -> str:
-    fraction = deployment.scenario.spares.fraction
-    return f"{fraction:.0%}" if fraction is not None else f"{deployment.scenario.spares.replicas}"
+    """The rule that nobody gave."""
+    spares = deployment.scenario.spares
+    if spares.failures is not None:
+        return f"spares: by failures {spares.failures.name} of whole instances; --set spares.failures changes it"
+    fraction = spares.fraction or 0
+    return f"spares: {fraction:.0%} of the active replicas, rounded up; --set spares.fraction changes it"
 
 
 def warnings(
@@ -205,6 +213,11 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
         found.append(
             f"{price.unit} is sold whole: {fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; "
             f"{idle:,} stand idle"
+        )
+    spares = deployment.scenario.spares
+    if spares.failures and spares.devices_per_node is None and price.devices == 1:
+        found.append(
+            "devices sold one by one are taken to fail one by one: spares.devices_per_node says how many share a node"
         )
     if price.sold_whole and price.devices < deployment.ranks.devices:
         found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")

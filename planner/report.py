@@ -246,6 +246,8 @@ class Fleet(Part):
 
     active_replicas: int
     spare_replicas: int
+    spare_rules: tuple[Need, ...]
+    """What each reason for spares asks for; the largest counts."""
     devices_per_replica: int
     devices: int
     billed_devices: int
@@ -254,7 +256,8 @@ class Fleet(Part):
     """Requests that the active replicas run at once."""
     availability: float | None
     """Share of the time that the active number of replicas works, where the spares follow from an availability."""
-    availability_one_spare_fewer: float | None
+    availability_one_fewer: float | None
+    """The same with one node fewer, or one replica where they fail apart; None where none is spare."""
 
 
 class Carry(Part):

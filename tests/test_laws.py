@@ -18,7 +18,7 @@ from planner.cost import device_month_usd, per_thousand_usd
 from planner.deployment import deploy
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
-from planner.fleet import active_replicas, active_within, place, spare_replicas
+from planner.fleet import active_replicas, active_within, place, spare_plan
 from planner.inputs import Price, PriceList, Spares
 from planner.kv_cache import (
     FP8_DTYPES,
@@ -206,11 +206,11 @@ def test_more_concurrency_never_takes_fewer_replicas(one: int, other: int, slots
 
 @given(st.integers(0, 10**4), spares)
 def test_spares_of_a_fleet_are_found_again(active: int, rule: Spares) -> None:
-    replicas = active + spare_replicas(active, rule)
+    replicas = active + spare_plan(active, rule).replicas
     if active:
         assert active_within(replicas, rule) == active
         assert active_within(replicas - 1, rule) == active - 1
-    assert spare_replicas(active, rule) <= spare_replicas(active + 1, rule)
+    assert spare_plan(active, rule).replicas <= spare_plan(active + 1, rule).replicas
 
 
 @given(counts, st.integers(1, 64), prices)

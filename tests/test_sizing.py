@@ -1,13 +1,10 @@
 """Fleets sized by memory, throughput and latency: the largest need, each with its reason, or why none is enough."""
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from planner.errors import InputError
-from planner.fleet import fleet_availability, spare_replicas
-from planner.inputs import Spares
 from planner.report import Report
 from tests.scenarios import CHAT, report, vendor_model
 
@@ -203,47 +200,6 @@ def test_a_worse_calibration_widens_the_range() -> None:
     assert h100 is not None
     assert a100 is not None
     assert a100.tpot_s.high / a100.tpot_s.best > h100.tpot_s.high / h100.tpot_s.best
-
-
-@pytest.mark.parametrize(
-    ("target", "spares"), [("0.999", {4: 1, 8: 2, 32: 3, 128: 6}), ("0.9999", {4: 2, 8: 3, 32: 4, 128: 7})]
-)
-def test_spares_of_an_availability_by_k_of_n(target: str, spares: dict[int, int]) -> None:
-    rule = Spares(replica_availability=Decimal("0.99"))
-    for active, spare in spares.items():
-        assert spare_replicas(active, rule, Decimal(target)) == spare
-        assert fleet_availability(active, spare, 0.99) >= float(target) > fleet_availability(active, spare - 1, 0.99)
-
-
-def test_availability_of_two_of_three_by_hand() -> None:
-    assert fleet_availability(2, 1, 0.9) == pytest.approx(0.9**3 + 3 * 0.9**2 * 0.1)
-    assert fleet_availability(10_000, 200, 0.99) == pytest.approx(0.99987, abs=5e-4)
-    assert fleet_availability(3, 1, 0.0) == 0
-
-
-def test_an_availability_buys_its_spares_and_shows_one_fewer() -> None:
-    found = planned(objectives={"availability": "0.999"}, overrides={"spares": {"replica_availability": "0.99"}})
-    assert found.fleet is not None
-    assert (found.fleet.active_replicas, found.fleet.spare_replicas) == (3, 1)
-    assert found.fleet.availability == pytest.approx(fleet_availability(3, 1, 0.99))
-    assert found.fleet.availability_one_spare_fewer == pytest.approx(0.99**3)
-
-
-@pytest.mark.parametrize(
-    ("spares", "objectives", "message"),
-    [
-        ({"fraction": "0.2"}, {"availability": "0.999"}, "needs spares.replica_availability"),
-        ({"replica_availability": "0.99"}, {}, "needs workload.objectives.availability"),
-        ({"replica_availability": "0.99", "fraction": "0.2"}, {"availability": "0.9"}, "give one of"),
-        ({"replica_availability": "0.001"}, {"availability": "0.999999"}, "is too low for objectives.availability"),
-        ({"replica_availability": "1"}, {"availability": "0.9"}, "replica_availability"),
-    ],
-)
-def test_availability_without_its_figures_is_refused(
-    spares: dict[str, Any], objectives: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        planned(overrides={"spares": spares}, objectives=objectives)
 
 
 @pytest.mark.parametrize("rate", ["1e14", "100000000"])
