@@ -47,10 +47,10 @@ from planner.console import (
     emit_rows,
     hub_cache,
 )
+from planner.demand import plan_demand
 from planner.errors import InputError
 from planner.inputs import PriceList, Scenario
 from planner.origin import Origin
-from planner.plan import estimate as estimate_scenario
 from planner.render import text
 from planner.report import Comparison, Report
 from planner.search_report import SearchResult
@@ -141,7 +141,7 @@ def estimate(
     chosen = [overrides | {"accelerator": name} for name in gpu or ()] or [overrides]
     scenarios = [_load(scenario, of_one) for of_one in chosen]
     asked = [_with_context(loaded, tokens) for loaded in scenarios for tokens in context or [loaded.context]]
-    reports = [estimate_scenario(each, devices) for each in asked]
+    reports = [plan_demand(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
     write(result, output_format, output, force=force, brief=brief)
     _plot(reports, output_format, wanted=plot and output is None)
@@ -298,7 +298,7 @@ def _with_context(scenario: Scenario, tokens: int) -> Scenario:
 def _report_of(ref: str) -> Report:
     path = catalog.find_scenario(ref)
     if not saved.is_result(documents.load_mapping(path, saved.MAX_REPORT_BYTES)):
-        return estimate_scenario(_load(ref, {}))
+        return plan_demand(_load(ref, {}))
     found = saved.read(path)
     if isinstance(found, Comparison):
         raise InputError(f"{ref}: holds {len(found.reports)} reports; compare takes one from each file")

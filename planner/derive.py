@@ -128,7 +128,7 @@ def _fleet(deployment: Deployment, capacity: Capacity, needs: Sequence[Need], fl
 def _largest(scenario: Scenario, capacity: Capacity, needs: Sequence[Need]) -> str:
     """The largest need; what holds the active requests with its division, where their number is given."""
     terms = [f"{need.replicas:,} [{need.limit}]" for need in needs]
-    if scenario.workload.arrivals_per_s is None:
+    if scenario.arrivals_per_s is None:
         active = f"{scenario.workload.concurrency:,} active requests / {capacity.slots_per_replica:,}"
         terms[0] = f"ceil({active}) [{needs[0].limit}]"
     return f"max({', '.join(terms)})" if len(terms) > 1 else terms[0]

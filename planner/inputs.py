@@ -1,7 +1,7 @@
 """Validated inputs: what a file or a flag may say. Frozen, closed, and described for `planner schema`."""
 
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
@@ -191,6 +191,12 @@ class MemoryGiven(Input):
     reserve_gib: Number | None = None
 
 
+RATE_DIGITS = 9
+"""Of a rate that is computed from a month's requests."""
+MOST_UNCERTAIN = 4
+"""Fields that may be uncertain at once: each triples the worlds that are planned."""
+
+
 class _ByName:
     """Marks a field that a file may fill with a shipped name or a path instead of the fields themselves."""
 
@@ -240,6 +246,31 @@ class Spares(Input):
         return self.replica_availability is not None or self.failures is not None
 
 
+class Growth(Input):
+    """How the load grows."""
+
+    per_month: Annotated[Number, Field(le=10)]
+    """Share by which each month's load exceeds the one before: 0.05 for 5 %."""
+    months: Annotated[int, Field(strict=True, ge=1, le=120)]
+    """Months to plan, this one included."""
+
+
+class Interval(Input):
+    """A figure that nobody knows exactly."""
+
+    low: Number
+    """One in ten expects less."""
+    mid: Number
+    high: Number
+    """One in ten expects more."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> "Interval":
+        if not self.low <= self.mid <= self.high:
+            raise ValueError(f"low {self.low}, mid {self.mid} and high {self.high} must ascend")
+        return self
+
+
 class MonthlyLine(Input):
     """A monthly cost beside the devices."""
 
@@ -280,6 +311,9 @@ class Scenario(Input):
     hours_per_month: Annotated[Positive, Field(le=744)] = Decimal(730)
     """730 is the FinOps convention (365 x 24 / 12)."""
     other_monthly: tuple[MonthlyLine, ...] = ()
+    growth: Growth | None = None
+    uncertain: Annotated[dict[str, Interval], Field(max_length=MOST_UNCERTAIN)] = Field(default={})
+    """Fields whose value is not known, by dotted path, such as workload.concurrency: low, mid and high of each."""
     assumed: tuple[str, ...] = ()
     """Fields that nobody gave and planner chose; each becomes a line of the report's assumptions."""
 
@@ -294,6 +328,16 @@ class Scenario(Input):
         if given and asked is None:
             raise ValueError("spares.replica_availability and failures need workload.objectives.availability")
         return self
+
+    @property
+    def arrivals_per_s(self) -> Decimal | None:
+        """Requests that arrive at the peak [1/s]: given, or the month's mean times the peak over it."""
+        workload = self.workload
+        if workload.arrivals_per_s is not None or workload.concurrency is not None:
+            return workload.arrivals_per_s
+        peak = Decimal(workload.requests_per_month or 0) * (workload.peak_to_mean or 1)
+        with localcontext(prec=RATE_DIGITS):
+            return peak / (self.hours_per_month * 3600)
 
     @property
     def context(self) -> int:

@@ -1,6 +1,7 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -64,6 +65,8 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         cost=cost_part,
         carry=carry,
         prefix=prefix,
+        growth=(),
+        demand=None,
         assumptions=assumptions(deployment, latency),
         warnings=(
             *warnings(deployment, rank.memory, capacity, latency, why_not, fleet_part),
@@ -79,6 +82,16 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     )
 
 
+def monthly_usd(scenario: Scenario, counts: Iterable[int]) -> dict[int, Decimal]:
+    """What fleets of these numbers of active replicas cost a month, spares and other lines included.
+
+    raises: InputError where the scenario's parts do not go together
+    """
+    deployment = deploy(scenario)
+    capacity = capacity_part(deployment, governing_rank(deployment).pool)
+    return {count: _cost(scenario, _fleet(deployment, capacity, count)).monthly_usd for count in counts}
+
+
 def _speed(deployment: Deployment, pool: Pool) -> tuple[Speed | None, str]:
     """(the speed of one replica, or why it is not predicted).
 
@@ -92,7 +105,7 @@ def _speed(deployment: Deployment, pool: Pool) -> tuple[Speed | None, str]:
         asked = workload.objectives
         needing = {
             "calibration": deployment.scenario.calibration,
-            "workload.arrivals_per_s": workload.arrivals_per_s,
+            "workload.arrivals_per_s": deployment.scenario.arrivals_per_s,
             "workload.objectives": asked.ttft_p95_s or asked.itl_p95_s or asked.success_share,
         }
         for field, value in needing.items():
@@ -124,7 +137,7 @@ def _scenario_facts(deployment: Deployment, concurrency: int | None) -> Scenario
         context_tokens=scenario.context,
         mean_tokens=scenario.workload.mean_tokens,
         concurrency=concurrency,
-        arrivals_per_s=scenario.workload.arrivals_per_s,
+        arrivals_per_s=scenario.arrivals_per_s,
         ttft_p95_limit_s=objectives.ttft_p95_s,
         itl_p95_limit_s=objectives.itl_p95_s,
         success_share_limit=objectives.success_share,
@@ -236,7 +249,7 @@ def _carry(
 def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: int) -> dict[str, Any]:
     """Times of the requests that this many replicas run, and the objectives that they miss."""
     scenario, ranges = deployment.scenario, ranges_of(deployment, speed)
-    rate = scenario.workload.arrivals_per_s
+    rate = scenario.arrivals_per_s
     at = (
         speed.active(ceil_div(running, active))
         if rate is None

@@ -54,7 +54,7 @@ def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str
             f"workload {workload.name} gives no percentiles of its lengths: p95 TTFT is that of the longest prompt, "
             f"{latency.bands[0].input_tokens:,} tokens"
         )
-    if workload.arrivals_per_s is None:
+    if deployment.scenario.arrivals_per_s is None:
         yield "each request that ends is followed by another at once: arrivals_per_s says how they come instead"
     if deployment.stack.towers:
         yield "prompts are text: the time of the model's vision or audio towers is not in TTFT"
@@ -123,7 +123,7 @@ def _speed_warnings(deployment: Deployment, latency: Latency) -> Iterator[str]:
     objectives, gpu = scenario.workload.objectives, scenario.accelerator
     if latency.calibration.endswith(" peaks"):
         yield f"nobody measured a {gpu.name} for this: times are by {latency.calibration}"
-    if scenario.workload.arrivals_per_s is not None and latency.utilisation > HIGH_UTILISATION:
+    if scenario.arrivals_per_s is not None and latency.utilisation > HIGH_UTILISATION:
         yield (
             f"utilisation is {latency.utilisation:.0%}: near saturation small errors of the step time move waits many "
             "times over"

@@ -79,7 +79,7 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
     if found is None:
         return None
     replicas = sizing.replicas or 1
-    arriving = scenario.workload.arrivals_per_s
+    arriving = scenario.arrivals_per_s
     limit = scenario.workload.objectives.ttft_p95_s
     per_s = float(arriving) if arriving is not None else found.arrivals_per_s * replicas
     saturated = ranges_around(speed.saturated_tokens_per_s, ranges.throughput, ranges)

@@ -52,8 +52,8 @@ def size(scenario: Scenario, capacity: Capacity, speed: Speed | None) -> Sizing:
     workload = scenario.workload
     if speed is None:
         return Sizing((_held(capacity, workload.concurrency or 0),), workload.concurrency or 0, None)
-    if workload.arrivals_per_s is not None:
-        return _sized(_Arriving(scenario, capacity, speed, float(workload.arrivals_per_s)))
+    if scenario.arrivals_per_s is not None:
+        return _sized(_Arriving(scenario, capacity, speed, float(scenario.arrivals_per_s)))
     return _sized(_Active(scenario, capacity, speed, workload.concurrency or 0))
 
 

@@ -21,7 +21,7 @@ ORDER = (
     "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment",
     "rank", "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica",
     "availability", "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency",
-    "derive", "remarks", "proposals", "plan", "space", "search", "search_inputs", "engine_logs", "validate",
+    "derive", "remarks", "proposals", "plan", "demand", "space", "search", "search_inputs", "engine_logs", "validate",
     "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing", "render",
     "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate", "cli_calibrate",
     "cli_search", "cli", "__main__",
