@@ -134,7 +134,7 @@ def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "estimate_scenario", interrupt)
+    monkeypatch.setattr(cli, "plan_demand", interrupt)
     result = run(*ESTIMATE)
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "planner: interrupted\n")
 
@@ -272,7 +272,7 @@ def test_a_flag_lands_on_its_field(monkeypatch: pytest.MonkeyPatch, flag: str, v
         seen.append(scenario)
         return estimate(scenario, devices)
 
-    monkeypatch.setattr(cli, "estimate_scenario", spy)
+    monkeypatch.setattr(cli, "plan_demand", spy)
     run(*ESTIMATE, flag, value)
     run(*ESTIMATE)
     changed, plain = (leaves(scenario.model_dump(mode="json")) for scenario in seen[-2:])  # --gpu again adds one
