@@ -18,7 +18,8 @@ from planner.errors import InputError
 from planner.inputs import Growth, Scenario
 from planner.origin import Origin
 from planner.plan import estimate, monthly_usd
-from planner.report import DemandRange, GrowthMonth, Report, World
+from planner.report import Report
+from planner.report_demand import DemandRange, GrowthMonth, World
 
 LEVELS = (("low", 0.3), ("mid", 0.4), ("high", 0.3))
 """Of an interval: the 10th, 50th and 90th percentile stand for the whole by Swanson's rule (Hurst, Brown and Swanson

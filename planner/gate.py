@@ -8,7 +8,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from planner.errors import InputError, nearest
-from planner.report import Part, Range, Report
+from planner.report import Range, Report
+from planner.report_base import Part
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,

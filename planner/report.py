@@ -8,17 +8,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from planner.printable import Printable
-
-Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datasheet", "assumed"]
-
-
-class Part(BaseModel):
-    """Base of every part of a report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+from planner.report_base import Basis, Part
+from planner.report_demand import DemandRange, GrowthMonth
 
 
 class ScenarioFacts(Part):
@@ -307,51 +299,6 @@ class PrefixReuse(Part):
 
     requests_per_month: int
     saved_positions_per_month: int
-
-
-class GrowthMonth(Part):
-    """The plan for the load of one month."""
-
-    month: int
-    """From 1, the load as given."""
-    load: float
-    """Over that of the first month."""
-    active_replicas: int | None
-    """None where no fleet serves it."""
-    billed_devices: int | None
-    monthly_usd: Decimal | None
-
-
-class World(Part):
-    """One combination of low, mid and high values of what is uncertain."""
-
-    values: tuple[Printable, ...]
-    """path=value of each."""
-    weight: float
-    """Its probability."""
-    active_replicas: int | None
-    """What it needs; None where no fleet serves it."""
-    monthly_usd: Decimal | None
-    regret: float | None
-    """Of the fleet of least regret, in this world [USD^1.2]."""
-
-
-class DemandRange(Part):
-    """What the plan comes to over all worlds, and the fleet that one regrets least."""
-
-    worlds: tuple[World, ...]
-    active_replicas_low: int
-    active_replicas_high: int
-    monthly_usd_low: Decimal
-    monthly_usd_high: Decimal
-    infeasible_share: float
-    """Probability of the worlds that no fleet serves."""
-    least_regret_replicas: int
-    """Active ones."""
-    least_regret_monthly_usd: Decimal
-    """In the middle world."""
-    enough_share: float
-    """Probability that it is enough."""
 
 
 class Derivation(Part):

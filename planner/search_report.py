@@ -4,7 +4,8 @@ from decimal import Decimal
 from typing import Literal
 
 from planner.printable import Printable
-from planner.report import Part, Range
+from planner.report import Range
+from planner.report_base import Part
 
 
 class Choice(Part):
