@@ -89,11 +89,16 @@ def mix_of(scenario: Scenario) -> Mix:
 
 def longest_prompt(scenario: Scenario) -> int:
     """The longest prompt to plan for: the workload's, or where the context is another, that less an answer."""
-    given, answer = scenario.workload.input_tokens, scenario.workload.output_tokens
+    given = scenario.workload.input_tokens
     if given and given.max and scenario.context == scenario.workload.context_tokens:
         return given.max
-    longest_answer = (answer.max or answer.mean) if answer else 0
-    return max(1, scenario.context - longest_answer)
+    return max(1, scenario.context - longest_answer(scenario))
+
+
+def longest_answer(scenario: Scenario) -> int:
+    """The longest answer that the workload gives, or its mean; 0 where it gives neither."""
+    answer = scenario.workload.output_tokens
+    return (answer.max or answer.mean) if answer else 0
 
 
 def _bands(scenario: Scenario, lengths: Lengths, longest: int) -> Iterator[Band]:
