@@ -267,11 +267,11 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     """
     due = (batch - 1) / mix.output_tokens / replica.groups
     held = [(share, steps) for band in mix.bands for share, steps in _held(replica, band, batch)]
-    total = due * sum(share * len(steps) for share, steps in held)
+    total = due * sum(share * alike for share, steps in held for _, alike in steps)
     if total <= 1 - PERCENTILE:
         return decode_s
     kv, left = mix.input_tokens + mix.output_tokens / 2, 1 - PERCENTILE
-    gaps = [(_gap_s(replica, batch, kv, step), share) for share, steps in held for step in steps]
+    gaps = [(_gap_s(replica, batch, kv, prompt), share * alike) for share, steps in held for prompt, alike in steps]
     for seconds, share in sorted(gaps, reverse=True):
         left -= share * due / max(1.0, total)
         if left < 0:
@@ -279,16 +279,16 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     return decode_s
 
 
-def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, ...], ...]]]:
-    """(share of requests, the prompts in each of the gaps that one of them lengthens)."""
+def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, int], ...]]]:
+    """(share of requests, (the prompts in a gap that one of them lengthens, how many such gaps))."""
     for share, cached in band.cases:
         new = band.tokens - cached
         steps = tuple(prompt_steps(replica, batch, new, cached, 1))
-        yield share, steps if replica.mixes else ((Prompt(new, cached),),)
+        yield share, steps if replica.mixes else ((Prompt(new, cached), 1),)
 
 
-def _gap_s(replica: Replica, batch: int, kv: float, prompts: tuple[Prompt, ...]) -> float:
+def _gap_s(replica: Replica, batch: int, kv: float, prompt: Prompt) -> float:
     if replica.mixes:
-        return step_of(replica, batch, kv, prompts).seconds
-    waited = sum(prefill_terms(replica, each.tokens, each.prior, each.count).seconds for each in prompts)
+        return step_of(replica, batch, kv, (prompt,)).seconds
+    waited = prefill_terms(replica, prompt.tokens, prompt.prior, prompt.count).seconds
     return step_of(replica, batch, kv).seconds + waited
