@@ -69,7 +69,7 @@ class Workload(Input):
     """Requests active at the peak; absent: what arrivals_per_s keeps active."""
     arrivals_per_s: Positive | None = None
     """Requests that arrive at the peak, over the whole fleet [1/s]."""
-    burstiness: Annotated[Positive, Field(le=10_000)] = Decimal(1)
+    burstiness: Annotated[Positive, Field(ge=Decimal("0.01"), le=10_000)] = Decimal(1)
     """Variance over mean of the number of requests active at once, were nothing to queue: 1 for Poisson arrivals."""
     requests_per_month: Count | None = None
     """Requests submitted in a month."""

@@ -54,6 +54,25 @@ def test_the_largest_need_is_the_fleet_and_binds() -> None:
     assert fewer.fleet.active_replicas > found.fleet.active_replicas
 
 
+def test_a_pool_of_a_billion_slots_is_sized_at_once() -> None:
+    """An engine without max_num_seqs, 100 TB of cache and requests of two tokens."""
+    overrides = {
+        "engine": "generic",
+        "memory": {"workspace_gib": 1, "reserve_gib": 1},
+        "engine_options.kv_cache_bytes": 10**14,
+    }
+    lengths = {"input_tokens": {"mean": 1}, "output_tokens": {"mean": 1}, "context_tokens": 512}
+    found = planned(overrides=overrides, concurrency=None, arrivals_per_s=10**6, burstiness="0.01", **lengths)
+    assert found.latency is not None
+    assert found.latency.saturated_batch > 10**7
+
+
+def test_burstiness_has_bounds() -> None:
+    for outside in ("0.001", "10001"):
+        with pytest.raises(InputError, match="burstiness"):
+            planned(concurrency=None, arrivals_per_s=1, burstiness=outside)
+
+
 @pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 30}])
 def test_a_stricter_objective_never_takes_fewer_replicas(load: dict[str, Any]) -> None:
     for name, limits in (("ttft_p95_s", ("2", "0.2", "0.15", "0.135")), ("itl_p95_s", ("0.05", "0.02", "0.0085"))):
