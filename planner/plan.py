@@ -19,7 +19,7 @@ from planner.replica import speed_of
 from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, PrefixReuse, Report, ScenarioFacts
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
-from planner.sizing import Sizing, size
+from planner.sizing import Sizing, arriving_at, size
 from planner.units import ceil_div, cents, counted, show_rate
 
 NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
@@ -230,12 +230,9 @@ def _carry(
 def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: int) -> dict[str, Any]:
     """Times of the requests that this many replicas run, and the objectives that they miss."""
     scenario, ranges = deployment.scenario, ranges_of(deployment, speed)
-    rate = scenario.workload.arrivals_per_s
-    at = (
-        speed.active(ceil_div(running, active))
-        if rate is None
-        else speed.arriving(float(rate) / active, float(scenario.workload.burstiness))
-    )
+    workload = scenario.workload
+    given = workload.arrivals_per_s is None
+    at = speed.active(ceil_div(running, active)) if given else arriving_at(speed, workload, active)
     missed = [each for each in objectives_of(scenario, speed) if at.saturated or not each.met(at)]
     return {
         "tpot_s": ranges_around(at.tpot.seconds, ranges.tpot, ranges),

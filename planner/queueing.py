@@ -40,6 +40,20 @@ def concurrency_quantile(mean: float, quantile: float, burstiness: float = 1.0) 
     return max(1, count)
 
 
+def burstiness_of_part(burstiness: float, parts: int) -> float:
+    """Of each part of a stream that is divided at random.
+
+        z' = 1 + (z - 1) / k
+
+    burstiness: z, of the whole: variance over mean of the number active [1]
+    parts: k, of equal size [1]
+    returns: the same of each part [1]
+    assumes: each request goes to any of the parts, whatever the others do
+    source: binomial thinning of a number of mean m and variance z m: m / k, and m / k + (z - 1) m / k^2
+    """
+    return 1 + (burstiness - 1) / parts
+
+
 def erlang_c(servers: float, load: float) -> float:
     """Probability that an arrival finds every server busy.
 

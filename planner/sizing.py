@@ -10,9 +10,10 @@ from planner.fleet import active_replicas
 from planner.inputs import Scenario
 from planner.latency import Performance, Speed
 from planner.objectives import Objective, objectives_of
-from planner.queueing import concurrency_quantile
+from planner.queueing import burstiness_of_part, concurrency_quantile
 from planner.report import Capacity, Need
 from planner.units import ceil_div, counted
+from planner.workload_inputs import Workload
 
 CONCURRENCY_PERCENTILE = 0.99
 """Of the number of requests active at once: what memory must hold where only arrivals are given."""
@@ -74,6 +75,17 @@ def _held(capacity: Capacity, active: int, text: str = "are active", replicas: i
     return Need(limit=held_by(capacity), replicas=needed, text=f"{holds} and {active:,} {text}")
 
 
+def arriving_at(speed: Speed, workload: Workload, replicas: int) -> Performance:
+    """One of so many replicas, each with an equal share of what arrives.
+
+    raises: ValueError where the workload has no arrivals
+    """
+    if workload.arrivals_per_s is None:
+        raise ValueError("the workload has no arrivals_per_s")
+    bursts = burstiness_of_part(float(workload.burstiness), replicas)
+    return speed.arriving(float(workload.arrivals_per_s) / replicas, bursts)
+
+
 class _Active:
     """A number of requests that are active all the time, spread evenly."""
 
@@ -115,12 +127,12 @@ class _Arriving:
     def __init__(self, scenario: Scenario, capacity: Capacity, speed: Speed, per_s: float) -> None:
         self.scenario, self.capacity, self.speed, self.per_s = scenario, capacity, speed, per_s
         self.bursts = float(scenario.workload.burstiness)
-        self.at = cache(lambda replicas: speed.arriving(per_s / replicas, self.bursts))
+        self.at = cache(lambda replicas: arriving_at(speed, scenario.workload, replicas))
 
     @cached_property
     def idle(self) -> Performance:
         """A replica at which next to nothing arrives."""
-        return self.speed.arriving(self.per_s / MOST_REPLICAS, self.bursts)
+        return self.at(MOST_REPLICAS)
 
     def active(self, replicas: int) -> int:
         """Requests active at once: as many as given, or their 99th percentile."""

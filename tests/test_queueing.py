@@ -11,6 +11,7 @@ from planner.queueing import (
     NO_WAIT,
     Wait,
     both_within,
+    burstiness_of_part,
     concurrency_quantile,
     erlang_c,
     server_wait,
@@ -33,6 +34,13 @@ def test_erlang_c_is_its_textbook_sum(servers: int, load: float) -> None:
     last = load**servers / factorial(servers) * servers / (servers - load)
     whole = sum(load**n / factorial(n) for n in range(servers)) + last
     assert erlang_c(servers, load) == pytest.approx(last / whole)
+
+
+def test_parts_of_a_bursty_stream_are_less_bursty() -> None:
+    assert burstiness_of_part(9, 1) == 9
+    assert burstiness_of_part(9, 4) == 3
+    assert burstiness_of_part(1, 7) == 1
+    assert burstiness_of_part(0.5, 2) == 0.75
 
 
 @pytest.mark.parametrize("spare", [0.1, 1.0, 3.0])

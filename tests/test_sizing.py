@@ -54,6 +54,19 @@ def test_the_largest_need_is_the_fleet_and_binds() -> None:
     assert fewer.fleet.active_replicas > found.fleet.active_replicas
 
 
+def test_bursts_of_a_fleet_are_thinned_over_its_replicas() -> None:
+    """Bursts of more requests than a replica has slots do not mean that no fleet serves them."""
+    found = planned(concurrency=None, arrivals_per_s="0.1", burstiness=50, overrides={"engine_options.max_num_seqs": 4})
+    counts = needs(found)
+    assert counts["throughput"] is not None
+    assert 1 < counts["throughput"] < 100
+    more = needs(
+        planned(concurrency=None, arrivals_per_s=40, burstiness=9, overrides={"engine_options.max_num_seqs": 4})
+    )
+    even = needs(planned(concurrency=None, arrivals_per_s=40, overrides={"engine_options.max_num_seqs": 4}))
+    assert more["throughput"] > even["throughput"]  # type: ignore[operator]
+
+
 def test_a_pool_of_a_billion_slots_is_sized_at_once() -> None:
     """An engine without max_num_seqs, 100 TB of cache and requests of two tokens."""
     overrides = {
@@ -61,7 +74,7 @@ def test_a_pool_of_a_billion_slots_is_sized_at_once() -> None:
         "memory": {"workspace_gib": 1, "reserve_gib": 1},
         "engine_options.kv_cache_bytes": 10**14,
     }
-    lengths = {"input_tokens": {"mean": 1}, "output_tokens": {"mean": 1}, "context_tokens": 512}
+    lengths: dict[str, Any] = {"input_tokens": {"mean": 1}, "output_tokens": {"mean": 1}, "context_tokens": 512}
     found = planned(overrides=overrides, concurrency=None, arrivals_per_s=10**6, burstiness="0.01", **lengths)
     assert found.latency is not None
     assert found.latency.saturated_batch > 10**7
