@@ -185,7 +185,7 @@ class Speed:
     def arriving(self, per_s: float, burstiness: float) -> Performance:
         """With arrivals at a rate: the batch at which as many leave as arrive, by bisection.
 
-            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots
+            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots and rate x n < saturated throughput
 
         per_s: rate at this replica [1/s]
         burstiness: z of queueing.slot_wait [1]
@@ -193,7 +193,8 @@ class Speed:
         source: Little 1961, doi:10.1287/opre.9.3.383
         """
         low, high = 1, self.slots
-        saturated = per_s * self._request_s(high, burstiness) >= high
+        most = self.saturated_tokens_per_s / self.mix.output_tokens
+        saturated = per_s >= most or per_s * self._request_s(high, burstiness) >= high
         while low < high and not saturated:
             middle = (low + high) // 2
             low, high = (low, middle) if per_s * self._request_s(middle, burstiness) <= middle else (middle + 1, high)

@@ -113,8 +113,17 @@ def test_arrivals_at_the_saturated_rate_do_saturate_and_a_little_less_does_not()
     assert not found.arriving(0.7 * most, 1.0).saturated
 
 
+def test_no_more_arrives_unsaturated_than_a_replica_does_with_every_slot_in_use() -> None:
+    """Prompts that share the steps of a mixture of experts delay its decodes by less than they take of the device."""
+    run = Speed(replica("kimi-linear-48b-a3b"), mix({**CHAT, "output_tokens": {"mean": 128}}), 300)
+    most = run.saturated_tokens_per_s / 128
+    assert most * run.active(300).request_s < 300  # its slots alone would allow more
+    assert run.arriving(1.001 * most, 1.0).saturated
+    assert not run.arriving(0.999 * most, 1.0).saturated
+
+
 def test_bursts_lengthen_waits() -> None:
-    even, bursts = (speed(slots=48).arriving(14.0, z) for z in (1.0, 4.0))
+    even, bursts = (speed(slots=48).arriving(13.0, z) for z in (1.0, 4.0))
     assert bursts.ttft_p95_s > even.ttft_p95_s
     assert bursts.slot_wait.mean_s > even.slot_wait.mean_s
 
