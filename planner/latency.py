@@ -261,7 +261,7 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     prompts, a whole prompt lies in it.
 
     batch: B, requests that decode [1]
-    decode_s: the decodes' own step [s]
+    decode_s: the decodes' own step, with the streaming of their tokens where that takes longer: no gap is less [s]
     returns: time [s]
     assumes: at most one prompt in a step; (B - 1) / n prompts of others are due in each
     source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
@@ -272,7 +272,11 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     if total <= 1 - PERCENTILE:
         return decode_s
     kv, left = mix.input_tokens + mix.output_tokens / 2, 1 - PERCENTILE
-    gaps = [(_gap_s(replica, batch, kv, prompt), share * alike) for share, steps in held for prompt, alike in steps]
+    gaps = [
+        (max(decode_s, _gap_s(replica, batch, kv, prompt)), share * alike)
+        for share, steps in held
+        for prompt, alike in steps
+    ]
     for seconds, share in sorted(gaps, reverse=True):
         left -= share * due / max(1.0, total)
         if left < 0:

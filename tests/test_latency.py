@@ -157,6 +157,12 @@ def test_rare_prompts_leave_the_gap_of_a_decode_and_frequent_ones_a_prompts() ->
     )
 
 
+def test_a_gap_with_a_prompt_is_never_shorter_than_one_without() -> None:
+    """A server that streams the tokens of many requests paces every step."""
+    found = Speed(replica(), mix({**PLAIN, "input_tokens": {"mean": 16}, "context_tokens": 272}), 4096).active(4096)
+    assert found.itl_p95_s >= found.tpot.decode.seconds
+
+
 def test_first_tokens_wait_for_no_more_prompts_than_there_are() -> None:
     found = first_token(replica(), 2, 8192, 2)
     assert found.behind.mean_s <= found.prefill_s / 2 + 1e-9
