@@ -115,7 +115,7 @@ def _speed_warnings(deployment: Deployment, latency: Latency) -> Iterator[str]:
     objectives, gpu = scenario.workload.objectives, scenario.accelerator
     if latency.calibration.endswith(" peaks"):
         yield f"nobody measured a {gpu.name} for this: times are by {latency.calibration}"
-    if scenario.workload.arrivals_per_s is not None and latency.utilisation > HIGH_UTILISATION:
+    if scenario.workload.arrivals_per_s is not None and (latency.utilisation or 0) > HIGH_UTILISATION:
         yield (
             f"utilisation is {latency.utilisation:.0%}: near saturation small errors of the step time move waits many "
             "times over"

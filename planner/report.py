@@ -215,15 +215,16 @@ class Latency(Part):
     saturated_batch: int
     saturated_tokens_per_s: Range
     """Output tokens of one replica with every slot in use."""
-    arrivals_per_s: float
-    """At the whole fleet: given, or what its concurrency comes to."""
-    utilisation: float
+    arrivals_per_s: float | None
+    """At the whole fleet: given, or what its concurrency comes to; None, as utilisation and concurrency_mean, where
+    there is no fleet and the times are those of a request alone."""
+    utilisation: float | None
     """Arrivals over what the fleet can do."""
     saturated: bool
-    concurrency_mean: float
+    concurrency_mean: float | None
     """Requests in the whole fleet."""
     concurrency_p99: int | None
-    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals."""
+    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals, or there is no fleet."""
     slot_wait_p95_s: float
     """What 95 % of the requests wait at most for a slot."""
     ttft_attained_share: float | None

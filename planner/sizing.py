@@ -75,6 +75,11 @@ def _held(capacity: Capacity, active: int, text: str = "are active", replicas: i
     return Need(limit=held_by(capacity), replicas=needed, text=f"{holds} and {active:,} {text}")
 
 
+def active_at_most(workload: Workload, mean: float) -> int:
+    """Requests active at once, 99 % of the time, where so many are on average."""
+    return concurrency_quantile(mean, CONCURRENCY_PERCENTILE, float(workload.burstiness))
+
+
 def arriving_at(speed: Speed, workload: Workload, replicas: int) -> Performance:
     """One of so many replicas, each with an equal share of what arrives.
 
@@ -126,7 +131,6 @@ class _Arriving:
 
     def __init__(self, scenario: Scenario, capacity: Capacity, speed: Speed, per_s: float) -> None:
         self.scenario, self.capacity, self.speed, self.per_s = scenario, capacity, speed, per_s
-        self.bursts = float(scenario.workload.burstiness)
         self.at = cache(lambda replicas: arriving_at(speed, scenario.workload, replicas))
 
     @cached_property
@@ -136,9 +140,8 @@ class _Arriving:
 
     def active(self, replicas: int) -> int:
         """Requests active at once: as many as given, or their 99th percentile."""
-        given = self.scenario.workload.concurrency or 0
-        mean = replicas * self.at(replicas).concurrency
-        return max(given, concurrency_quantile(mean, CONCURRENCY_PERCENTILE, self.bursts))
+        workload = self.scenario.workload
+        return max(workload.concurrency or 0, active_at_most(workload, replicas * self.at(replicas).concurrency))
 
     def needs(self) -> list[Need]:
         """Of memory, and of the arrivals themselves."""
@@ -165,7 +168,8 @@ def _sized(load: _Active | _Arriving) -> Sizing:
     needs = (*load.needs(), *(_need(objective, load) for objective in objectives))
     replicas = Sizing(needs, None, None).replicas
     if replicas is None:
-        return Sizing(needs, load.scenario.workload.concurrency, load.idle)
+        met = max(need.replicas for need in needs if need.replicas is not None)
+        return Sizing(needs, load.active(met), load.idle)
     return Sizing(needs, load.active(replicas), load.at(replicas))
 
 

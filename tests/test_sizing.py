@@ -8,8 +8,10 @@ import pytest
 from planner.errors import InputError
 from planner.fleet import fleet_availability, spare_replicas
 from planner.inputs import Spares
+from planner.plan import estimate
+from planner.queueing import concurrency_quantile
 from planner.report import Report
-from tests.scenarios import CHAT, report, vendor_model
+from tests.scenarios import CHAT, report, scenario, vendor_model
 
 
 def planned(
@@ -67,6 +69,38 @@ def test_bursts_of_a_fleet_are_thinned_over_its_replicas() -> None:
     assert more["throughput"] > even["throughput"]  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("requests", [1, 7, 64, 199])
+def test_littles_law_holds_where_replicas_share_active_requests_unevenly(requests: int) -> None:
+    found = planned(concurrency=requests, objectives={"ttft_p95_s": "0.135"})
+    assert found.latency is not None
+    assert found.latency.concurrency_mean == requests
+    assert found.latency.arrivals_per_s == pytest.approx(requests / found.latency.request_s.best, rel=1e-4)
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 5}])
+def test_where_no_fleet_is_enough_none_has_a_load(load: dict[str, Any]) -> None:
+    """What is active at once is still known, and so is what given devices carry."""
+    asked = {**CHAT, **load, "objectives": {"ttft_p95_s": "0.01"}}
+    workload = {name: value for name, value in asked.items() if value is not None}
+    found = estimate(scenario("llama-3.1-8b", overrides={"workload": workload}), devices=4)
+    assert found.fleet is None
+    assert found.latency is not None
+    assert found.latency.batch == 1
+    part = found.latency
+    assert [part.arrivals_per_s, part.utilisation, part.concurrency_mean, part.concurrency_p99] == [None] * 4
+    assert found.scenario.concurrency in (64, 16)
+    assert found.carry is not None
+    assert found.carry.misses
+
+
+def test_the_99th_percentile_is_of_the_arrivals_whatever_concurrency_is_given() -> None:
+    found = planned(concurrency=64, arrivals_per_s=5)
+    assert found.latency is not None
+    assert found.latency.concurrency_mean is not None
+    assert found.latency.concurrency_p99 == concurrency_quantile(found.latency.concurrency_mean, 0.99) < 64
+    assert found.scenario.concurrency == 64
+
+
 def test_a_pool_of_a_billion_slots_is_sized_at_once() -> None:
     """An engine without max_num_seqs, 100 TB of cache and requests of two tokens."""
     overrides = {
@@ -112,6 +146,7 @@ def test_arrivals_say_how_many_are_active_and_the_fleet_holds_them() -> None:
     assert found.fleet is not None
     assert found.scenario.concurrency == found.latency.concurrency_p99 <= found.fleet.slots  # type: ignore[operator]
     assert found.latency.concurrency_mean == pytest.approx(40 * found.latency.request_s.best, rel=1e-4)
+    assert found.latency.utilisation is not None
     assert 0 < found.latency.utilisation < 1
     assert set(needs(found)) == {"kv_memory", "throughput"}
     given = planned(concurrency=500, arrivals_per_s=40)
