@@ -1,6 +1,7 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -10,7 +11,7 @@ from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
 from planner.inputs import Scenario
-from planner.latency import Speed
+from planner.latency import Performance, Speed
 from planner.objectives import objectives_of
 from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
@@ -233,16 +234,24 @@ def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: i
     workload = scenario.workload
     given = workload.arrivals_per_s is None
     at = speed.active(ceil_div(running, active)) if given else arriving_at(speed, workload, active)
-    missed = [each for each in objectives_of(scenario, speed) if at.saturated or not each.met(at)]
     return {
         "tpot_s": ranges_around(at.tpot.seconds, ranges.tpot, ranges),
         "itl_p95_s": ranges_around(at.itl_p95_s, ranges.tpot, ranges),
-        "ttft_p95_s": ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
-        "misses": tuple(
-            f"{each.what} is {'without end' if at.saturated else each.shown(at)} on these devices; {each.asked}"
-            for each in missed
-        ),
+        "ttft_p95_s": None if at.saturated else ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
+        "misses": tuple(_misses(scenario, speed, at, active)),
     }
+
+
+def _misses(scenario: Scenario, speed: Speed, at: Performance, active: int) -> Iterator[str]:
+    """What these devices do not do: keep up with what arrives, and meet each objective."""
+    if at.saturated:
+        yield (
+            f"{at.arrivals_per_s * active:.3g} requests a second are more than the {counted(active, 'active replica')} "
+            "of these devices can serve: the queue grows without end"
+        )
+    for objective in objectives_of(scenario, speed):
+        if not objective.met(at) and not (at.saturated and objective.queues):
+            yield f"{objective.what} is {objective.shown(at)} on these devices; {objective.asked}"
 
 
 def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:

@@ -276,8 +276,9 @@ class Carry(Part):
     """Mean, at the load that these devices get; None where no replica runs or no speed is predicted."""
     itl_p95_s: Range | None
     ttft_p95_s: Range | None
+    """None also where the queue grows without end."""
     misses: tuple[Printable, ...]
-    """Objectives that these devices do not meet."""
+    """Objectives that these devices do not meet, and arrivals that they cannot keep up with."""
 
 
 class CostLine(Part):

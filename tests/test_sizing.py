@@ -93,6 +93,18 @@ def test_where_no_fleet_is_enough_none_has_a_load(load: dict[str, Any]) -> None:
     assert found.carry.misses
 
 
+@pytest.mark.parametrize("objectives", [{}, {"ttft_p95_s": 2, "itl_p95_s": "0.05", "success_share": "0.95"}])
+def test_devices_that_cannot_keep_up_are_said_to_queue_without_end(objectives: dict[str, Any]) -> None:
+    """Gaps between tokens have an end all the same, and shares of requests are not times."""
+    asked = {**CHAT, "arrivals_per_s": 200, "concurrency": 64, "objectives": objectives}
+    found = estimate(scenario("llama-3.1-8b", overrides={"workload": asked}), devices=2).carry
+    assert found is not None
+    assert found.ttft_p95_s is None
+    assert found.misses[0].startswith("200 requests a second are more than the 1 active replica of these devices")
+    assert [miss.split(" is ")[0] for miss in found.misses[1:]] == ["p95 of the gaps between tokens"] * bool(objectives)
+    assert not any("is without end" in miss for miss in found.misses)
+
+
 def test_the_99th_percentile_is_of_the_arrivals_whatever_concurrency_is_given() -> None:
     found = planned(concurrency=64, arrivals_per_s=5)
     assert found.latency is not None
