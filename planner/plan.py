@@ -21,7 +21,7 @@ from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, P
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
 from planner.sizing import Sizing, arriving_at, size
-from planner.units import ceil_div, cents, counted, show_rate
+from planner.units import ceil_div, cents, counted, show_number, show_rate
 
 NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
 """Of devices that run no replica, or one whose speed is not predicted."""
@@ -245,9 +245,10 @@ def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: i
 def _misses(scenario: Scenario, speed: Speed, at: Performance, active: int) -> Iterator[str]:
     """What these devices do not do: keep up with what arrives, and meet each objective."""
     if at.saturated:
+        rate = show_number(at.arrivals_per_s * active)
         yield (
-            f"{at.arrivals_per_s * active:.3g} requests a second are more than the {counted(active, 'active replica')} "
-            "of these devices can serve: the queue grows without end"
+            f"{rate} requests a second are more than the {counted(active, 'active replica')} of these devices can serve: "
+            "the queue grows without end"
         )
     for objective in objectives_of(scenario, speed):
         if not objective.met(at) and not (at.saturated and objective.queues):

@@ -16,7 +16,7 @@ from planner.queueing import wait_quantile_s
 from planner.report import Derivation, Latency, LengthBand, Range, StepTime
 from planner.serving import Replica
 from planner.sizing import Sizing, active_at_most
-from planner.units import counted, show_seconds
+from planner.units import counted, show_number, show_seconds
 
 CONTINUOUS = "Yu et al. 2022, Orca (continuous batching)"
 ROOFLINE = "Williams et al. 2009, doi:10.1145/1498765.1498785, by a calibration"
@@ -210,14 +210,15 @@ def _load_lines(scenario: Scenario, speed: Speed, sizing: Sizing, latency: Laten
     if latency.arrivals_per_s is None:
         return
     each, request = speed.saturated_tokens_per_s / latency.output_tokens, show_seconds(latency.request_s.best)
-    rate = f"{latency.arrivals_per_s:.3g} requests/s"
+    rate = f"{show_number(latency.arrivals_per_s)} requests/s"
     if latency.concurrency_p99 is None:
         text = f"{counted(sizing.concurrency or 0, 'active request')} / {request} = {rate}"
         yield line("latency.arrivals_per_s", text, source=LITTLE)
-    text = f"{rate} / ({sizing.replicas:,} x {each:.3g}) = {latency.utilisation:.1%}"
+    text = f"{rate} / ({sizing.replicas:,} x {show_number(each)}) = {latency.utilisation:.1%}"
     yield line("latency.utilisation", text)
     if latency.concurrency_p99 is not None:
-        text = f"{rate} x {request} = {latency.concurrency_mean:.3g} active on average; 99th percentile of "
+        mean = show_number(latency.concurrency_mean or 0)
+        text = f"{rate} x {request} = {mean} active on average; 99th percentile of "
         text += f"{_law(scenario)}: {latency.concurrency_p99:,}"
         yield line("latency.concurrency_p99", text, source=LITTLE)
 

@@ -12,7 +12,7 @@ from planner.latency import Performance, Speed
 from planner.objectives import Objective, objectives_of
 from planner.queueing import burstiness_of_part, concurrency_quantile
 from planner.report import Capacity, Need
-from planner.units import ceil_div, counted
+from planner.units import ceil_div, counted, show_number
 from planner.workload_inputs import Workload
 
 CONCURRENCY_PERCENTILE = 0.99
@@ -118,8 +118,8 @@ class _Active:
         rate = month / (float(self.scenario.hours_per_month) * 3600)
         each = self.speed.saturated_tokens_per_s / self.speed.mix.output_tokens
         text = (
-            f"{month:,} requests a month are {rate:.3g} a second on average, and a replica with every slot in use does "
-            f"{each:.3g}"
+            f"{month:,} requests a month are {show_number(rate)} a second on average, and a replica with every slot in "
+            f"use does {show_number(each)}"
         )
         return [held, Need(limit="throughput", replicas=max(1, ceil(rate / each)), text=text)]
 
@@ -151,16 +151,16 @@ class _Arriving:
         count = least(lambda k: not at(k).saturated and at(k).slot_wait.probability <= SLOT_WAIT_SHARE)
         each = self.speed.saturated_tokens_per_s / self.speed.mix.output_tokens
         text = (
-            f"{self.per_s:.3g} requests a second arrive, and a replica with every slot in use does {each:.3g}; with "
-            f"{counted(count, 'replica')} {at(count).slot_wait.probability:.1%} of them wait for a slot, and at most "
-            f"{SLOT_WAIT_SHARE:.0%} may"
+            f"{show_number(self.per_s)} requests a second arrive, and a replica with every slot in use does "
+            f"{show_number(each)}; with {counted(count, 'replica')} {at(count).slot_wait.probability:.1%} of them wait for "
+            f"a slot, and at most {SLOT_WAIT_SHARE:.0%} may"
         )
         return [held, Need(limit="throughput", replicas=count, text=text)]
 
     def _active_text(self, replicas: int) -> str:
         if self.active(replicas) == self.scenario.workload.concurrency:
             return "are active"
-        return f"are active at most, 99 % of the time, in {replicas:,}"
+        return f"are active at most, 99 % of the time, with {counted(replicas, 'replica')}"
 
 
 def _sized(load: _Active | _Arriving) -> Sizing:

@@ -11,6 +11,7 @@ from planner.inputs import Spares
 from planner.plan import estimate
 from planner.queueing import concurrency_quantile
 from planner.report import Report
+from planner.units import show_number
 from tests.scenarios import CHAT, report, scenario, vendor_model
 
 
@@ -103,6 +104,13 @@ def test_devices_that_cannot_keep_up_are_said_to_queue_without_end(objectives: d
     assert found.misses[0].startswith("200 requests a second are more than the 1 active replica of these devices")
     assert [miss.split(" is ")[0] for miss in found.misses[1:]] == ["p95 of the gaps between tokens"] * bool(objectives)
     assert not any("is without end" in miss for miss in found.misses)
+
+
+def test_large_rates_are_written_out() -> None:
+    found = planned(concurrency=None, arrivals_per_s=5000)
+    assert "5,000 requests a second arrive" in found.needs[1].text
+    assert not any("e+" in line.text for line in found.derivations if line.path.startswith("latency."))
+    assert [show_number(value) for value in (999.4, 999.6, 12345.6, 0.38051)] == ["999", "1,000", "12,346", "0.381"]
 
 
 def test_the_99th_percentile_is_of_the_arrivals_whatever_concurrency_is_given() -> None:
