@@ -63,13 +63,6 @@ class Mix:
     variation: float
     """Squared coefficient of variation of prompts' lengths; 0 where only their mean is known."""
 
-    @property
-    def p95_band(self) -> Band:
-        """The band that the 95th percentile of the lengths ends or lies in."""
-        below = accumulate(band.share for band in self.bands)
-        ends = (band for band, share in zip(self.bands, below, strict=True) if share >= PERCENTILE - 1e-9)
-        return next(ends, self.bands[-1])
-
 
 def mix_of(scenario: Scenario) -> Mix:
     """The lengths of a scenario's workload.
@@ -163,6 +156,16 @@ class Speed:
         return tuple(
             (share, self.prefill_s(band.tokens, cached)) for band in self.mix.bands for share, cached in band.cases
         )
+
+    @property
+    def p95_prefill(self) -> tuple[int, float]:
+        """(tokens of the prompt, its prefill alone [s]): what 95 % of the requests do not exceed, cached or not."""
+        cases = [(band.tokens, share, cached) for band in self.mix.bands for share, cached in band.cases if share > 0]
+        slowest = sorted((self.prefill_s(tokens, cached), tokens, share) for tokens, share, cached in cases)
+        below = accumulate(share for _, _, share in slowest)
+        ends = (each for each, share in zip(slowest, below, strict=True) if share >= PERCENTILE - 1e-9)
+        seconds, tokens, _ = next(ends, slowest[-1])
+        return tokens, seconds
 
     def _prefill_s(self, tokens: int, cached: int) -> float:
         """A prompt alone on an idle replica [s]."""

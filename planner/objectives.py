@@ -44,8 +44,7 @@ def objectives_of(scenario: Scenario, speed: Speed) -> list[Objective]:
 
 
 def _ttft(limit: float, speed: Speed) -> Objective:
-    slow = speed.mix.p95_band.tokens
-    prefill = speed.prefill_s(slow, 0)
+    slow, prefill = speed.p95_prefill
     alone = f"{slow:,}-token prompts cannot meet {show_seconds(limit)}: {show_seconds(prefill)} of prefill alone"
     return Objective(
         "ttft_p95",

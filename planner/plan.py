@@ -245,10 +245,10 @@ def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: i
 def _misses(scenario: Scenario, speed: Speed, at: Performance, active: int) -> Iterator[str]:
     """What these devices do not do: keep up with what arrives, and meet each objective."""
     if at.saturated:
-        rate = show_number(at.arrivals_per_s * active)
+        rate, serving = show_number(at.arrivals_per_s * active), counted(active, "active replica")
         yield (
-            f"{rate} requests a second are more than the {counted(active, 'active replica')} of these devices can serve: "
-            "the queue grows without end"
+            f"{rate} requests a second are more than the {serving} of these devices can serve: the queue grows without "
+            "end"
         )
     for objective in objectives_of(scenario, speed):
         if not objective.met(at) and not (at.saturated and objective.queues):

@@ -152,8 +152,8 @@ class _Arriving:
         each = self.speed.saturated_tokens_per_s / self.speed.mix.output_tokens
         text = (
             f"{show_number(self.per_s)} requests a second arrive, and a replica with every slot in use does "
-            f"{show_number(each)}; with {counted(count, 'replica')} {at(count).slot_wait.probability:.1%} of them wait for "
-            f"a slot, and at most {SLOT_WAIT_SHARE:.0%} may"
+            f"{show_number(each)}; with {counted(count, 'replica')} {at(count).slot_wait.probability:.1%} of them wait "
+            f"for a slot, and at most {SLOT_WAIT_SHARE:.0%} may"
         )
         return [held, Need(limit="throughput", replicas=count, text=text)]
 

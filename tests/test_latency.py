@@ -29,7 +29,7 @@ def test_bands_are_the_workloads_percentiles_and_cover_all_requests() -> None:
         ("p50", 1020), ("p90", 2735), ("p95", 4083), ("p99", 4142), ("longest", 14050),
     ]  # fmt: skip
     assert sum(band.share for band in found) == pytest.approx(1)
-    assert mix().p95_band.label == "p95"
+    assert speed().p95_prefill == (4083, speed().prefill_s(4083, 0))
 
 
 def test_without_percentiles_every_prompt_is_the_longest() -> None:
@@ -57,6 +57,14 @@ def test_a_shared_prefix_is_found_by_its_share_of_the_prompts_that_are_longer() 
         {**CHAT, "prefix": {"shared_tokens": 2000, "request_share": "0.8"}}, **{"engine_options.prefix_caching": False}
     )
     assert off.cached_tokens == 0
+
+
+def test_the_prefill_that_an_objective_meets_is_of_what_is_not_cached() -> None:
+    prefix = {"shared_tokens": 3000, "request_share": 1}
+    found = speed({**PLAIN, "prefix": prefix})
+    assert found.p95_prefill == (3840, found.prefill_s(3840, 3000))
+    some = speed({**PLAIN, "prefix": {**prefix, "request_share": "0.9"}})
+    assert some.p95_prefill == (3840, some.prefill_s(3840, 0))
 
 
 def test_lengths_that_nobody_gave_are_refused() -> None:
