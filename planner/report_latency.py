@@ -87,6 +87,8 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
         return None
     limit = scenario.workload.objectives.ttft_p95_s
     saturated = ranges_around(speed.saturated_tokens_per_s, ranges.throughput, ranges)
+    tpot = ranges_around(found.tpot.seconds, ranges.tpot, ranges)
+    first = ranges_around(found.ttft_mean_s, ranges.ttft, ranges)
     return Latency(
         calibration=calibration_name(speed),
         batch=found.batch,
@@ -94,11 +96,11 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
         output_tokens=mix.output_tokens,
         cached_tokens=mix.cached_tokens,
         step=_step(found.tpot.decode),
-        tpot_s=ranges_around(found.tpot.seconds, ranges.tpot, ranges),
+        tpot_s=tpot,
         itl_p95_s=ranges_around(found.itl_p95_s, ranges.tpot, ranges),
-        ttft_mean_s=ranges_around(found.ttft_mean_s, ranges.ttft, ranges),
+        ttft_mean_s=first,
         ttft_p95_s=ranges_around(found.ttft_p95_s, ranges.ttft, ranges),
-        request_s=ranges_around(found.request_s, ranges.tpot, ranges),
+        request_s=_request_range(first, tpot, mix.output_tokens),
         longest_prefill_s=rounded(speed.prefill_s(mix.bands[-1].tokens, 0)),
         bands=tuple(_bands(speed, found)),
         saturated_batch=speed.slots,
@@ -109,6 +111,14 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
         range_basis=ranges.basis,
         **_fleet_load(scenario, speed, sizing, found),
     )
+
+
+def _request_range(first: Range, each: Range, output_tokens: int) -> Range:
+    """Of a whole request: the ends of its parts' ranges together."""
+    low, best, high = (
+        rounded(getattr(first, end) + (output_tokens - 1) * getattr(each, end)) for end in ("low", "best", "high")
+    )
+    return Range(low=low, best=best, high=high)
 
 
 def _fleet_load(scenario: Scenario, speed: Speed, sizing: Sizing, found: Performance) -> dict[str, Any]:

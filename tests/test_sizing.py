@@ -106,6 +106,17 @@ def test_devices_that_cannot_keep_up_are_said_to_queue_without_end(objectives: d
     assert not any("is without end" in miss for miss in found.misses)
 
 
+def test_a_request_is_as_uncertain_as_its_parts() -> None:
+    """An answer of one token is its first."""
+    short, long = (planned(output_tokens={"mean": tokens, "max": 1000}).latency for tokens in (1, 211))
+    assert short is not None
+    assert long is not None
+    assert short.request_s == short.ttft_mean_s
+    for end in ("low", "best", "high"):
+        parts = getattr(long.ttft_mean_s, end) + 210 * getattr(long.tpot_s, end)
+        assert getattr(long.request_s, end) == pytest.approx(parts, rel=1e-5)
+
+
 def test_large_rates_are_written_out() -> None:
     found = planned(concurrency=None, arrivals_per_s=5000)
     assert "5,000 requests a second arrive" in found.needs[1].text
