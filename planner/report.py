@@ -8,7 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from planner.printable import Printable
 
@@ -18,7 +18,9 @@ Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datash
 class Part(BaseModel):
     """Base of every part of a report."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
 
 
 class ScenarioFacts(Part):
@@ -156,6 +158,12 @@ class Range(Part):
     low: float
     best: float
     high: float
+
+    @model_validator(mode="after")
+    def _ascending(self) -> "Range":
+        if not self.low <= self.best <= self.high:
+            raise ValueError(f"low {self.low:g}, best {self.best:g} and high {self.high:g} do not ascend")
+        return self
 
 
 class StepTime(Part):
