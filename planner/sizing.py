@@ -160,7 +160,11 @@ class _Arriving:
     def _active_text(self, replicas: int) -> str:
         if self.active(replicas) == self.scenario.workload.concurrency:
             return "are active"
-        return f"are active at most, 99 % of the time, with {counted(replicas, 'replica')}"
+        text = f"are active at most, 99 % of the time, with {counted(replicas, 'replica')}"
+        if replicas == 1:
+            return text
+        fewer = self.overload if self.at(replicas - 1).saturated else f"{self.active(replicas - 1):,} are"
+        return f"{text}; with {replicas - 1:,} {fewer}"
 
 
 def _sized(load: _Active | _Arriving) -> Sizing:

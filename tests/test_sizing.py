@@ -1,5 +1,6 @@
 """Fleets sized by memory, throughput and latency: the largest need, each with its reason, or why none is enough."""
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -115,6 +116,19 @@ def test_a_request_is_as_uncertain_as_its_parts() -> None:
     for end in ("low", "best", "high"):
         parts = getattr(long.ttft_mean_s, end) + 210 * getattr(long.tpot_s, end)
         assert getattr(long.request_s, end) == pytest.approx(parts, rel=1e-5)
+
+
+def test_memorys_need_says_how_many_are_active_with_fewer_replicas() -> None:
+    """27 fit into one replica, and fewer than 27 are active in two: one replica is slower, and holds more."""
+    found = planned(concurrency=None, arrivals_per_s=10, requests_per_month=None)
+    assert needs(found)["kv_memory"] == 2
+    assert found.scenario.concurrency is not None
+    assert found.scenario.concurrency <= 27
+    text = re.fullmatch(r"KV memory holds 27 .* with 2 replicas; with 1 (\d+) are", found.needs[0].text)
+    assert text is not None
+    assert int(text[1]) > 27
+    overloaded = planned(concurrency=None, arrivals_per_s=200, overrides={"engine_options.kv_cache_bytes": 10**13})
+    assert overloaded.needs[0].text.endswith("with 8 the queue grows without end")
 
 
 def test_large_rates_are_written_out() -> None:
