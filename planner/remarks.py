@@ -50,6 +50,8 @@ def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str
             f"workload {workload.name} gives no percentiles of its lengths: p95 TTFT is that of the longest prompt, "
             f"{latency.bands[0].input_tokens:,} tokens"
         )
+    if latency.output_tokens == 1:
+        yield "answers are one token long on average: TPOT and gaps between tokens are of the longer ones"
     if workload.arrivals_per_s is None:
         yield "each request that ends is followed by another at once: arrivals_per_s says how they come instead"
     if deployment.stack.towers:

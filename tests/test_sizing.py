@@ -113,6 +113,8 @@ def test_a_request_is_as_uncertain_as_its_parts() -> None:
     assert short is not None
     assert long is not None
     assert short.request_s == short.ttft_mean_s
+    one = planned(output_tokens={"mean": 1, "max": 1000})
+    assert any(line.startswith("answers are one token long on average: TPOT") for line in one.assumptions)
     for end in ("low", "best", "high"):
         parts = getattr(long.ttft_mean_s, end) + 210 * getattr(long.tpot_s, end)
         assert getattr(long.request_s, end) == pytest.approx(parts, rel=1e-5)
@@ -134,6 +136,7 @@ def test_memorys_need_says_how_many_are_active_with_fewer_replicas() -> None:
 def test_large_rates_are_written_out() -> None:
     found = planned(concurrency=None, arrivals_per_s=5000)
     assert "5,000 requests a second arrive" in found.needs[1].text
+    assert str(planned(concurrency=None, arrivals_per_s="1e3").scenario.arrivals_per_s) == "1000"
     assert not any("e+" in line.text for line in found.derivations if line.path.startswith("latency."))
     assert [show_number(value) for value in (999.4, 999.6, 12345.6, 0.38051)] == ["999", "1,000", "12,346", "0.381"]
 
