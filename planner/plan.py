@@ -20,7 +20,7 @@ from planner.replica import speed_of
 from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, PrefixReuse, Report, ScenarioFacts
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
-from planner.sizing import Sizing, arriving_at, size
+from planner.sizing import Sizing, active_in, arriving_at, size
 from planner.units import ceil_div, cents, counted, show_number, show_rate
 
 NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
@@ -212,6 +212,9 @@ def _carry(
     active = replicas if waived else active
     spare = 0 if waived or not active else fleet.spare_replicas(active, *rule)
     slots = active * capacity.slots_per_replica
+    if speed and active and scenario.workload.arrivals_per_s is not None:
+        at = arriving_at(speed, scenario.workload, active)
+        concurrency = active_in(scenario.workload, at, active)
     per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
     schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)
     return Carry(

@@ -91,6 +91,11 @@ def arriving_at(speed: Speed, workload: Workload, replicas: int) -> Performance:
     return speed.arriving(float(workload.arrivals_per_s) / replicas, bursts)
 
 
+def active_in(workload: Workload, at: Performance, replicas: int) -> int:
+    """Requests active at once in so many replicas: as many as given, or the 99th percentile of what arrivals keep."""
+    return max(workload.concurrency or 0, active_at_most(workload, replicas * at.concurrency))
+
+
 class _Active:
     """A number of requests that are active all the time, spread evenly."""
 
@@ -139,9 +144,8 @@ class _Arriving:
         return self.at(MOST_REPLICAS)
 
     def active(self, replicas: int) -> int:
-        """Requests active at once: as many as given, or their 99th percentile."""
-        workload = self.scenario.workload
-        return max(workload.concurrency or 0, active_at_most(workload, replicas * self.at(replicas).concurrency))
+        """Requests active at once."""
+        return active_in(self.scenario.workload, self.at(replicas), replicas)
 
     def needs(self) -> list[Need]:
         """Of memory, and of the arrivals themselves."""

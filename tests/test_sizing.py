@@ -141,6 +141,17 @@ def test_large_rates_are_written_out() -> None:
     assert [show_number(value) for value in (999.4, 999.6, 12345.6, 0.38051)] == ["999", "1,000", "12,346", "0.381"]
 
 
+def test_devices_hold_what_their_own_replicas_keep_active() -> None:
+    """Fewer and slower replicas keep more requests active than the fleet that was sized."""
+    asked = {**CHAT, "arrivals_per_s": 10, "concurrency": None, "objectives": {}}
+    one = scenario("llama-3.1-8b", overrides={"workload": {k: v for k, v in asked.items() if v is not None}})
+    found = estimate(one, devices=2)
+    assert found.carry is not None
+    assert found.fleet is not None
+    assert (found.carry.active_replicas, found.fleet.active_replicas) == (1, 2)
+    assert found.carry.running_requests == 27 < found.carry.running_requests + found.carry.queued_requests
+
+
 def test_the_99th_percentile_is_of_the_arrivals_whatever_concurrency_is_given() -> None:
     found = planned(concurrency=64, arrivals_per_s=5)
     assert found.latency is not None
