@@ -181,9 +181,24 @@ class Speed:
         """With this many requests active all the time: each that ends is followed by another."""
         batch = min(requests, self.slots)
         each, first = self._times(batch, 1.0)
+        first = self._paced(batch, each, first)
         request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
         waiting = Wait(1.0, (requests / batch - 1) * request) if requests > batch else NO_WAIT
         return self._performance(batch, requests, batch / request, each, first, waiting, saturated=requests > batch)
+
+    def _paced(self, batch: int, each: Tpot, first: FirstToken) -> FirstToken:
+        """With the wait behind others that requests have where all are active all the time.
+
+            T >= B n / X
+
+        batch: B, requests that decode together [1]
+        each, first: times that no such limit bounds [s]
+        returns: the first token's time, so that no more requests end than X, the saturated throughput, allows [s]
+        source: asymptotic bounds of closed queues (Denning and Buzen 1978, ACM Computing Surveys 10(3))
+        """
+        request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
+        more = batch * self.mix.output_tokens / self.saturated_tokens_per_s - request
+        return replace(first, behind=Wait(1.0, first.behind.mean_s + more)) if more > 0 else first
 
     def arriving(self, per_s: float, burstiness: float) -> Performance:
         """With arrivals at a rate: the batch at which as many leave as arrive, by bisection.

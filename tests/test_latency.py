@@ -125,9 +125,20 @@ def test_no_more_arrives_unsaturated_than_a_replica_does_with_every_slot_in_use(
     """Prompts that share the steps of a mixture of experts delay its decodes by less than they take of the device."""
     run = Speed(replica("kimi-linear-48b-a3b"), mix({**CHAT, "output_tokens": {"mean": 128}}), 300)
     most = run.saturated_tokens_per_s / 128
-    assert most * run.active(300).request_s < 300  # its slots alone would allow more
+    alone = tpot(run.replica, 300, 1155, 128).seconds
+    assert most * 128 * alone < 300  # its slots alone would allow more
     assert run.arriving(1.001 * most, 1.0).saturated
     assert not run.arriving(0.999 * most, 1.0).saturated
+
+
+@pytest.mark.parametrize(("model", "output", "mixes"), [("llama-3.1-8b", 1, False), ("kimi-linear-48b-a3b", 128, True)])
+def test_active_requests_end_no_faster_than_a_replica_works(model: str, output: int, mixes: bool) -> None:
+    """Of 300 prompts that are always active, each waits for most of the others' work."""
+    run = Speed(replica(model, mixes=mixes), mix({**CHAT, "output_tokens": {"mean": output, "max": 1000}}), 300)
+    found = run.active(300)
+    assert found.arrivals_per_s * output == pytest.approx(run.saturated_tokens_per_s)
+    assert found.arrivals_per_s * found.request_s == pytest.approx(300)
+    assert found.ttft_p95_s > found.ttft_mean_s
 
 
 def test_bursts_lengthen_waits() -> None:
