@@ -167,7 +167,7 @@ class _Arriving:
         text = f"are active at most, 99 % of the time, with {counted(replicas, 'replica')}"
         if replicas == 1:
             return text
-        fewer = self.overload if self.at(replicas - 1).saturated else f"{self.active(replicas - 1):,} are"
+        fewer = self.overload if self.at(replicas - 1).saturated else f"it is {self.active(replicas - 1):,}"
         return f"{text}; with {replicas - 1:,} {fewer}"
 
 

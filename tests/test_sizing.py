@@ -126,7 +126,7 @@ def test_memorys_need_says_how_many_are_active_with_fewer_replicas() -> None:
     assert needs(found)["kv_memory"] == 2
     assert found.scenario.concurrency is not None
     assert found.scenario.concurrency <= 27
-    text = re.fullmatch(r"KV memory holds 27 .* with 2 replicas; with 1 (\d+) are", found.needs[0].text)
+    text = re.fullmatch(r"KV memory holds 27 .* with 2 replicas; with 1 it is (\d+)", found.needs[0].text)
     assert text is not None
     assert int(text[1]) > 27
     overloaded = planned(concurrency=None, arrivals_per_s=200, overrides={"engine_options.kv_cache_bytes": 10**13})
