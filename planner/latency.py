@@ -1,7 +1,7 @@
 """How fast a replica serves a workload: TTFT, gaps between tokens, waiting and throughput, by lengths and load."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate
 
@@ -62,13 +62,6 @@ class Mix:
     """Of a prompt, mean."""
     variation: float
     """Squared coefficient of variation of prompts' lengths; 0 where only their mean is known."""
-
-    @property
-    def p95_band(self) -> Band:
-        """The band that the 95th percentile of the lengths ends or lies in."""
-        below = accumulate(band.share for band in self.bands)
-        ends = (band for band, share in zip(self.bands, below, strict=True) if share >= PERCENTILE - 1e-9)
-        return next(ends, self.bands[-1])
 
 
 def mix_of(scenario: Scenario) -> Mix:
@@ -194,6 +187,16 @@ class Speed:
             (share, self.prefill_s(band.tokens, cached)) for band in self.mix.bands for share, cached in band.cases
         )
 
+    @property
+    def p95_prefill(self) -> tuple[int, float]:
+        """(tokens of the prompt, its prefill alone [s]): what 95 % of the requests do not exceed, cached or not."""
+        cases = [(band.tokens, share, cached) for band in self.mix.bands for share, cached in band.cases if share > 0]
+        slowest = sorted((self.prefill_s(tokens, cached), tokens, share) for tokens, share, cached in cases)
+        below = accumulate(share for _, _, share in slowest)
+        ends = (each for each, share in zip(slowest, below, strict=True) if share >= PERCENTILE - 1e-9)
+        seconds, tokens, _ = next(ends, slowest[-1])
+        return tokens, seconds
+
     def _prefill_s(self, tokens: int, cached: int) -> float:
         """A prompt alone on an idle replica [s]."""
         return prefill_terms(self.replica, tokens - cached, cached).seconds
@@ -208,14 +211,29 @@ class Speed:
         """With this many requests active all the time: each that ends is followed by another."""
         batch = min(requests, self.slots)
         each, first = self._times(batch, 1.0)
+        first = self._paced(batch, each, first)
         request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
         waiting = Wait(1.0, (requests / batch - 1) * request) if requests > batch else NO_WAIT
         return self._performance(batch, requests, batch / request, each, first, waiting, saturated=requests > batch)
 
+    def _paced(self, batch: int, each: Tpot, first: FirstToken) -> FirstToken:
+        """With the wait behind others that requests have where all are active all the time.
+
+            T >= B n / X
+
+        batch: B, requests that decode together [1]
+        each, first: times that no such limit bounds [s]
+        returns: the first token's time, so that no more requests end than X, the saturated throughput, allows [s]
+        source: asymptotic bounds of closed queues (Denning and Buzen 1978, ACM Computing Surveys 10(3))
+        """
+        request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
+        more = batch * self.mix.output_tokens / self.saturated_tokens_per_s - request
+        return replace(first, behind=Wait(1.0, first.behind.mean_s + more)) if more > 0 else first
+
     def arriving(self, per_s: float, burstiness: float) -> Performance:
         """With arrivals at a rate: the batch at which as many leave as arrive, by bisection.
 
-            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots
+            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots and rate x n < saturated throughput
 
         per_s: rate at this replica [1/s]
         burstiness: z of queueing.slot_wait [1]
@@ -223,7 +241,8 @@ class Speed:
         source: Little 1961, doi:10.1287/opre.9.3.383
         """
         low, high = 1, self.slots
-        saturated = per_s * self._request_s(high, burstiness) >= high
+        most = self.saturated_tokens_per_s / self.mix.output_tokens
+        saturated = per_s >= most or per_s * self._request_s(high, burstiness) >= high
         while low < high and not saturated:
             middle = (low + high) // 2
             low, high = (low, middle) if per_s * self._request_s(middle, burstiness) <= middle else (middle + 1, high)
@@ -266,18 +285,22 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     prompts, a whole prompt lies in it.
 
     batch: B, requests that decode [1]
-    decode_s: the decodes' own step [s]
+    decode_s: the decodes' own step, with the streaming of their tokens where that takes longer: no gap is less [s]
     returns: time [s]
     assumes: at most one prompt in a step; (B - 1) / n prompts of others are due in each
     source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
     """
     due = (batch - 1) / mix.output_tokens / replica.groups
     held = [(share, steps) for band in mix.bands for share, steps in _held(replica, band, batch)]
-    total = due * sum(share * len(steps) for share, steps in held)
+    total = due * sum(share * alike for share, steps in held for _, alike in steps)
     if total <= 1 - PERCENTILE:
         return decode_s
     kv, left = mix.input_tokens + mix.output_tokens / 2, 1 - PERCENTILE
-    gaps = [(_gap_s(replica, batch, kv, step), share) for share, steps in held for step in steps]
+    gaps = [
+        (max(decode_s, _gap_s(replica, batch, kv, prompt)), share * alike)
+        for share, steps in held
+        for prompt, alike in steps
+    ]
     for seconds, share in sorted(gaps, reverse=True):
         left -= share * due / max(1.0, total)
         if left < 0:
@@ -285,16 +308,16 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     return decode_s
 
 
-def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, ...], ...]]]:
-    """(share of requests, the prompts in each of the gaps that one of them lengthens)."""
+def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, int], ...]]]:
+    """(share of requests, (the prompts in a gap that one of them lengthens, how many such gaps))."""
     for share, cached in band.cases:
         new = band.tokens - cached
         steps = tuple(prompt_steps(replica, batch, new, cached, 1))
-        yield share, steps if replica.mixes else ((Prompt(new, cached),),)
+        yield share, steps if replica.mixes else ((Prompt(new, cached), 1),)
 
 
-def _gap_s(replica: Replica, batch: int, kv: float, prompts: tuple[Prompt, ...]) -> float:
+def _gap_s(replica: Replica, batch: int, kv: float, prompt: Prompt) -> float:
     if replica.mixes:
-        return step_of(replica, batch, kv, prompts).seconds
-    waited = sum(prefill_terms(replica, each.tokens, each.prior, each.count).seconds for each in prompts)
+        return step_of(replica, batch, kv, (prompt,)).seconds
+    waited = prefill_terms(replica, prompt.tokens, prompt.prior, prompt.count).seconds
     return step_of(replica, batch, kv).seconds + waited

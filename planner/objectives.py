@@ -25,6 +25,8 @@ class Objective:
     shown: Callable[[Performance], str]
     """What that comes to at a load."""
     asked: str
+    queues: bool = True
+    """Whether a queue without end misses it."""
     alone: str = ""
     """Why no load meets it, where that can be said shortly."""
 
@@ -42,8 +44,7 @@ def objectives_of(scenario: Scenario, speed: Speed) -> list[Objective]:
 
 
 def _ttft(limit: float, speed: Speed) -> Objective:
-    slow = speed.mix.p95_band.tokens
-    prefill = speed.prefill_s(slow, 0)
+    slow, prefill = speed.p95_prefill
     alone = f"{slow:,}-token prompts cannot meet {show_seconds(limit)}: {show_seconds(prefill)} of prefill alone"
     return Objective(
         "ttft_p95",
@@ -51,7 +52,7 @@ def _ttft(limit: float, speed: Speed) -> Objective:
         lambda at: at.within(limit) >= PERCENTILE,
         lambda at: show_seconds(at.ttft_p95_s, DIGITS),
         f"{show_seconds(limit)} is asked for",
-        alone if prefill > limit else "",
+        alone=alone if prefill > limit else "",
     )
 
 
@@ -62,6 +63,7 @@ def _itl(limit: float) -> Objective:
         lambda at: at.itl_p95_s <= limit,
         lambda at: show_seconds(at.itl_p95_s, DIGITS),
         f"{show_seconds(limit)} is asked for",
+        queues=False,
     )
 
 
@@ -79,5 +81,5 @@ def _success(scenario: Scenario, share: Decimal) -> Objective:
         lambda at: round(reached(at), SHARE_DIGITS) >= float(share),
         lambda at: f"{reached(at):.2%}",
         f"{share:%} are asked for",
-        alone,
+        alone=alone,
     )

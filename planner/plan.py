@@ -1,7 +1,7 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -11,7 +11,7 @@ from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
 from planner.inputs import Scenario, Spares
-from planner.latency import Speed
+from planner.latency import Performance, Speed
 from planner.objectives import objectives_of
 from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
@@ -20,8 +20,8 @@ from planner.replica import speed_of
 from planner.report import Capacity, Carry, Cost, CostLine, Fleet, ModelFacts, Need, PrefixReuse, Report, ScenarioFacts
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
-from planner.sizing import Sizing, size
-from planner.units import ceil_div, cents, counted, show_rate
+from planner.sizing import Sizing, active_in, arriving_at, size
+from planner.units import ceil_div, cents, counted, show_number, show_rate
 
 NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
 """Of devices that run no replica, or one whose speed is not predicted."""
@@ -230,6 +230,9 @@ def _carry(
     active = replicas if waived else active
     spare = 0 if waived or not active else fleet.spare_plan(active, *rule).replicas
     slots = active * capacity.slots_per_replica
+    if speed and active and deployment.scenario.arrivals_per_s is not None:
+        at = arriving_at(speed, deployment.scenario, active)
+        concurrency = active_in(deployment.scenario.workload, at, active)
     per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
     schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)
     return Carry(
@@ -249,22 +252,27 @@ def _carry(
 def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: int) -> dict[str, Any]:
     """Times of the requests that this many replicas run, and the objectives that they miss."""
     scenario, ranges = deployment.scenario, ranges_of(deployment, speed)
-    rate = scenario.arrivals_per_s
-    at = (
-        speed.active(ceil_div(running, active))
-        if rate is None
-        else speed.arriving(float(rate) / active, float(scenario.workload.burstiness))
-    )
-    missed = [each for each in objectives_of(scenario, speed) if at.saturated or not each.met(at)]
+    given = scenario.arrivals_per_s is None
+    at = speed.active(ceil_div(running, active)) if given else arriving_at(speed, scenario, active)
     return {
         "tpot_s": ranges_around(at.tpot.seconds, ranges.tpot, ranges),
         "itl_p95_s": ranges_around(at.itl_p95_s, ranges.tpot, ranges),
-        "ttft_p95_s": ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
-        "misses": tuple(
-            f"{each.what} is {'without end' if at.saturated else each.shown(at)} on these devices; {each.asked}"
-            for each in missed
-        ),
+        "ttft_p95_s": None if at.saturated else ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
+        "misses": tuple(_misses(scenario, speed, at, active)),
     }
+
+
+def _misses(scenario: Scenario, speed: Speed, at: Performance, active: int) -> Iterator[str]:
+    """What these devices do not do: keep up with what arrives, and meet each objective."""
+    if at.saturated:
+        rate, serving = show_number(at.arrivals_per_s * active), counted(active, "active replica")
+        yield (
+            f"{rate} requests a second are more than the {serving} of these devices can serve: the queue grows without "
+            "end"
+        )
+    for objective in objectives_of(scenario, speed):
+        if not objective.met(at) and not (at.saturated and objective.queues):
+            yield f"{objective.what} is {objective.shown(at)} on these devices; {objective.asked}"
 
 
 def _cost(scenario: Scenario, fleet_part: Fleet) -> Cost:

@@ -54,6 +54,8 @@ def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str
             f"workload {workload.name} gives no percentiles of its lengths: p95 TTFT is that of the longest prompt, "
             f"{latency.bands[0].input_tokens:,} tokens"
         )
+    if latency.output_tokens == 1:
+        yield "answers are one token long on average: TPOT and gaps between tokens are of the longer ones"
     if deployment.scenario.arrivals_per_s is None:
         yield "each request that ends is followed by another at once: arrivals_per_s says how they come instead"
     if deployment.stack.towers:
@@ -123,7 +125,7 @@ def _speed_warnings(deployment: Deployment, latency: Latency) -> Iterator[str]:
     objectives, gpu = scenario.workload.objectives, scenario.accelerator
     if latency.calibration.endswith(" peaks"):
         yield f"nobody measured a {gpu.name} for this: times are by {latency.calibration}"
-    if scenario.arrivals_per_s is not None and latency.utilisation > HIGH_UTILISATION:
+    if scenario.arrivals_per_s is not None and (latency.utilisation or 0) > HIGH_UTILISATION:
         yield (
             f"utilisation is {latency.utilisation:.0%}: near saturation small errors of the step time move waits many "
             "times over"

@@ -8,6 +8,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal
 
+from pydantic import model_validator
+
 from planner.printable import Printable
 from planner.report_base import Basis, Part
 from planner.report_demand import DemandRange, GrowthMonth
@@ -149,6 +151,12 @@ class Range(Part):
     best: float
     high: float
 
+    @model_validator(mode="after")
+    def _ascending(self) -> "Range":
+        if not self.low <= self.best <= self.high:
+            raise ValueError(f"low {self.low:g}, best {self.best:g} and high {self.high:g} do not ascend")
+        return self
+
 
 class StepTime(Part):
     """Where the time of one decode step goes; the parts sum to it [s]."""
@@ -207,15 +215,16 @@ class Latency(Part):
     saturated_batch: int
     saturated_tokens_per_s: Range
     """Output tokens of one replica with every slot in use."""
-    arrivals_per_s: float
-    """At the whole fleet: given, or what its concurrency comes to."""
-    utilisation: float
+    arrivals_per_s: float | None
+    """At the whole fleet: given, or what its concurrency comes to; None, as utilisation and concurrency_mean, where
+    there is no fleet and the times are those of a request alone."""
+    utilisation: float | None
     """Arrivals over what the fleet can do."""
     saturated: bool
-    concurrency_mean: float
+    concurrency_mean: float | None
     """Requests in the whole fleet."""
     concurrency_p99: int | None
-    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals."""
+    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals, or there is no fleet."""
     slot_wait_p95_s: float
     """What 95 % of the requests wait at most for a slot."""
     ttft_attained_share: float | None
@@ -270,8 +279,9 @@ class Carry(Part):
     """Mean, at the load that these devices get; None where no replica runs or no speed is predicted."""
     itl_p95_s: Range | None
     ttft_p95_s: Range | None
+    """None also where the queue grows without end."""
     misses: tuple[Printable, ...]
-    """Objectives that these devices do not meet."""
+    """Objectives that these devices do not meet, and arrivals that they cannot keep up with."""
 
 
 class CostLine(Part):

@@ -10,4 +10,6 @@ Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datash
 class Part(BaseModel):
     """Base of every part of a report."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )

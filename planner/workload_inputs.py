@@ -72,7 +72,7 @@ class Workload(Input):
     peak_to_mean: Annotated[Positive, Field(ge=1, le=1000)] | None = None
     """The busiest ten minutes over the month's mean; with requests_per_month it gives arrivals_per_s where nothing else
     says the load."""
-    burstiness: Annotated[Positive, Field(le=10_000)] = Decimal(1)
+    burstiness: Annotated[Positive, Field(ge=Decimal("0.01"), le=10_000)] = Decimal(1)
     """Variance over mean of the number of requests active at once, were nothing to queue: 1 for Poisson arrivals."""
     requests_per_month: Count | None = None
     """Requests submitted in a month."""

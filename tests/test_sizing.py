@@ -1,12 +1,16 @@
 """Fleets sized by memory, throughput and latency: the largest need, each with its reason, or why none is enough."""
 
+import re
 from typing import Any
 
 import pytest
 
 from planner.errors import InputError
+from planner.plan import estimate
+from planner.queueing import concurrency_quantile
 from planner.report import Report
-from tests.scenarios import CHAT, report, vendor_model
+from planner.units import show_number
+from tests.scenarios import CHAT, report, scenario, vendor_model
 
 
 def planned(
@@ -51,6 +55,127 @@ def test_the_largest_need_is_the_fleet_and_binds() -> None:
     assert fewer.fleet.active_replicas > found.fleet.active_replicas
 
 
+def test_bursts_of_a_fleet_are_thinned_over_its_replicas() -> None:
+    """Bursts of more requests than a replica has slots do not mean that no fleet serves them."""
+    found = planned(concurrency=None, arrivals_per_s="0.1", burstiness=50, overrides={"engine_options.max_num_seqs": 4})
+    counts = needs(found)
+    assert counts["throughput"] is not None
+    assert 1 < counts["throughput"] < 100
+    more = needs(
+        planned(concurrency=None, arrivals_per_s=40, burstiness=9, overrides={"engine_options.max_num_seqs": 4})
+    )
+    even = needs(planned(concurrency=None, arrivals_per_s=40, overrides={"engine_options.max_num_seqs": 4}))
+    assert more["throughput"] > even["throughput"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("requests", [1, 7, 64, 199])
+def test_littles_law_holds_where_replicas_share_active_requests_unevenly(requests: int) -> None:
+    found = planned(concurrency=requests, objectives={"ttft_p95_s": "0.135"})
+    assert found.latency is not None
+    assert found.latency.concurrency_mean == requests
+    assert found.latency.arrivals_per_s == pytest.approx(requests / found.latency.request_s.best, rel=1e-4)
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 5}])
+def test_where_no_fleet_is_enough_none_has_a_load(load: dict[str, Any]) -> None:
+    """What is active at once is still known, and so is what given devices carry."""
+    asked = {**CHAT, **load, "objectives": {"ttft_p95_s": "0.01"}}
+    workload = {name: value for name, value in asked.items() if value is not None}
+    found = estimate(scenario("llama-3.1-8b", overrides={"workload": workload}), devices=4)
+    assert found.fleet is None
+    assert found.latency is not None
+    assert found.latency.batch == 1
+    part = found.latency
+    assert [part.arrivals_per_s, part.utilisation, part.concurrency_mean, part.concurrency_p99] == [None] * 4
+    assert found.scenario.concurrency in (64, 16)
+    assert found.carry is not None
+    assert found.carry.misses
+
+
+@pytest.mark.parametrize("objectives", [{}, {"ttft_p95_s": 2, "itl_p95_s": "0.05", "success_share": "0.95"}])
+def test_devices_that_cannot_keep_up_are_said_to_queue_without_end(objectives: dict[str, Any]) -> None:
+    """Gaps between tokens have an end all the same, and shares of requests are not times."""
+    asked = {**CHAT, "arrivals_per_s": 200, "concurrency": 64, "objectives": objectives}
+    found = estimate(scenario("llama-3.1-8b", overrides={"workload": asked}), devices=2).carry
+    assert found is not None
+    assert found.ttft_p95_s is None
+    assert found.misses[0].startswith("200 requests a second are more than the 1 active replica of these devices")
+    assert [miss.split(" is ")[0] for miss in found.misses[1:]] == ["p95 of the gaps between tokens"] * bool(objectives)
+    assert not any("is without end" in miss for miss in found.misses)
+
+
+def test_a_request_is_as_uncertain_as_its_parts() -> None:
+    """An answer of one token is its first."""
+    short, long = (planned(output_tokens={"mean": tokens, "max": 1000}).latency for tokens in (1, 211))
+    assert short is not None
+    assert long is not None
+    assert short.request_s == short.ttft_mean_s
+    one = planned(output_tokens={"mean": 1, "max": 1000})
+    assert any(line.startswith("answers are one token long on average: TPOT") for line in one.assumptions)
+    for end in ("low", "best", "high"):
+        parts = getattr(long.ttft_mean_s, end) + 210 * getattr(long.tpot_s, end)
+        assert getattr(long.request_s, end) == pytest.approx(parts, rel=1e-5)
+
+
+def test_memorys_need_says_how_many_are_active_with_fewer_replicas() -> None:
+    """27 fit into one replica, and fewer than 27 are active in two: one replica is slower, and holds more."""
+    found = planned(concurrency=None, arrivals_per_s=10, requests_per_month=None)
+    assert needs(found)["kv_memory"] == 2
+    assert found.scenario.concurrency is not None
+    assert found.scenario.concurrency <= 27
+    text = re.fullmatch(r"KV memory holds 27 .* with 2 replicas; with 1 it is (\d+)", found.needs[0].text)
+    assert text is not None
+    assert int(text[1]) > 27
+    overloaded = planned(concurrency=None, arrivals_per_s=200, overrides={"engine_options.kv_cache_bytes": 10**13})
+    assert overloaded.needs[0].text.endswith("with 8 the queue grows without end")
+
+
+def test_large_rates_are_written_out() -> None:
+    found = planned(concurrency=None, arrivals_per_s=5000)
+    assert "5,000 requests a second arrive" in found.needs[1].text
+    assert str(planned(concurrency=None, arrivals_per_s="1e3").scenario.arrivals_per_s) == "1000"
+    assert not any("e+" in line.text for line in found.derivations if line.path.startswith("latency."))
+    assert [show_number(value) for value in (999.4, 999.6, 12345.6, 0.38051)] == ["999", "1,000", "12,346", "0.381"]
+
+
+def test_devices_hold_what_their_own_replicas_keep_active() -> None:
+    """Fewer and slower replicas keep more requests active than the fleet that was sized."""
+    asked = {**CHAT, "arrivals_per_s": 10, "concurrency": None, "objectives": {}}
+    one = scenario("llama-3.1-8b", overrides={"workload": {k: v for k, v in asked.items() if v is not None}})
+    found = estimate(one, devices=2)
+    assert found.carry is not None
+    assert found.fleet is not None
+    assert (found.carry.active_replicas, found.fleet.active_replicas) == (1, 2)
+    assert found.carry.running_requests == 27 < found.carry.running_requests + found.carry.queued_requests
+
+
+def test_the_99th_percentile_is_of_the_arrivals_whatever_concurrency_is_given() -> None:
+    found = planned(concurrency=64, arrivals_per_s=5)
+    assert found.latency is not None
+    assert found.latency.concurrency_mean is not None
+    assert found.latency.concurrency_p99 == concurrency_quantile(found.latency.concurrency_mean, 0.99) < 64
+    assert found.scenario.concurrency == 64
+
+
+def test_a_pool_of_a_billion_slots_is_sized_at_once() -> None:
+    """An engine without max_num_seqs, 100 TB of cache and requests of two tokens."""
+    overrides = {
+        "engine": "generic",
+        "memory": {"workspace_gib": 1, "reserve_gib": 1},
+        "engine_options.kv_cache_bytes": 10**14,
+    }
+    lengths: dict[str, Any] = {"input_tokens": {"mean": 1}, "output_tokens": {"mean": 1}, "context_tokens": 512}
+    found = planned(overrides=overrides, concurrency=None, arrivals_per_s=10**6, burstiness="0.01", **lengths)
+    assert found.latency is not None
+    assert found.latency.saturated_batch > 10**7
+
+
+def test_burstiness_has_bounds() -> None:
+    for outside in ("0.001", "10001"):
+        with pytest.raises(InputError, match="burstiness"):
+            planned(concurrency=None, arrivals_per_s=1, burstiness=outside)
+
+
 @pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 30}])
 def test_a_stricter_objective_never_takes_fewer_replicas(load: dict[str, Any]) -> None:
     for name, limits in (("ttft_p95_s", ("2", "0.2", "0.15", "0.135")), ("itl_p95_s", ("0.05", "0.02", "0.0085"))):
@@ -77,6 +202,7 @@ def test_arrivals_say_how_many_are_active_and_the_fleet_holds_them() -> None:
     assert found.fleet is not None
     assert found.scenario.concurrency == found.latency.concurrency_p99 <= found.fleet.slots  # type: ignore[operator]
     assert found.latency.concurrency_mean == pytest.approx(40 * found.latency.request_s.best, rel=1e-4)
+    assert found.latency.utilisation is not None
     assert 0 < found.latency.utilisation < 1
     assert set(needs(found)) == {"kv_memory", "throughput"}
     given = planned(concurrency=500, arrivals_per_s=40)

@@ -8,7 +8,7 @@ from typing import Any
 from planner.render.row import Row
 from planner.render.rows import CARRY_ROWS, ROWS
 from planner.report import Range, Report, Source
-from planner.units import GIB, KIB, MIB, counted, show_rate, show_seconds
+from planner.units import GIB, KIB, MIB, counted, show_number, show_rate, show_seconds
 
 LONGEST_HEADING = 20
 CURVE_HEADS = ("context, tokens", "reserved per request", "held while decoding")
@@ -73,7 +73,7 @@ _SHOW: dict[str, Callable[[Any], str]] = {
     "seconds": lambda amount: show_seconds(float(amount)),
     "range": show_range,
     "rates": _show_rates,
-    "number": lambda amount: f"{amount:.3g}" if amount < 1000 else f"{amount:,.0f}",
+    "number": show_number,
     "nines": lambda amount: f"{amount:.4%}".replace("%", " %"),
     "share": lambda amount: f"{amount:.2%}".replace("%", " %"),
     "text": str,
