@@ -128,6 +128,7 @@ def load_scenario(
     for path, value in settings.items():
         if path.split(".")[0] not in failed:
             _override(path, value, rest, parts, flags)
+    _forget_assumed(parts, settings)
     origin = origin.with_flags((), settings)
     resolved = _validated(parts, settings, problems)
     if "price" not in resolved:
@@ -138,6 +139,14 @@ def load_scenario(
     _fill_by_name(rest, resolved["workload"], {path.split(".")[0] for path in overrides}, base)
     rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
     return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
+
+
+def _forget_assumed(parts: Mapping[str, tuple[dict[str, Any], Origin]], settings: Mapping[str, Any]) -> None:
+    """A workload's assumptions that overrides replace are none of its profile's any more."""
+    fields = parts["workload"][0] if "workload" in parts else {}
+    given = {path.split(".")[1] for path in settings if path.startswith("workload.")}
+    if given and isinstance(fields.get("assumed"), list):
+        fields["assumed"] = [name for name in fields["assumed"] if name not in given]
 
 
 def _validated(

@@ -49,6 +49,8 @@ def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str
     """What the figures of speed rest on."""
     workload = deployment.scenario.workload
     yield f"times by {latency.calibration}; low to high: {latency.range_basis}"
+    if latency.borrowed:
+        yield f"kernels that {latency.calibration} does not hold: {', '.join(latency.borrowed)}"
     if len(latency.bands) == 1:
         yield (
             f"workload {workload.name} gives no percentiles of its lengths: p95 TTFT is that of the longest prompt, "
@@ -150,6 +152,8 @@ def _workload_warnings(deployment: Deployment) -> list[str]:
             f"the context of {scenario.context:,} tokens is below the {scenario.workload.context_tokens:,} of workload "
             f"{scenario.workload.name}: its longer requests are not planned for"
         )
+    if scenario.workload.burstiness != 1 and scenario.arrivals_per_s is None:
+        found.append("burstiness counts only where arrivals_per_s says how requests come: it is not used here")
     if scenario.workload.requests_per_month is None:
         found.append("the workload has no requests_per_month: cost per request is not given")
     return found

@@ -191,6 +191,8 @@ class Latency(Part):
     """How fast one replica serves the workload at its share of the load; times are of the best estimate."""
 
     calibration: Printable
+    borrowed: tuple[Printable, ...]
+    """Kernels that it does not hold, and the calibration whose constants stand in."""
     batch: int
     """Requests that decode together."""
     input_tokens: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.accuracy import kernel_p90, ranged, rounded, spread_of
 from planner.calibrate.serving_errors import Kind, Spread
-from planner.calibration import FittedKernel
+from planner.calibration import Calibration, FittedKernel
 from planner.deployment import Deployment
 from planner.derive_cache import line
 from planner.inputs import Scenario
@@ -63,12 +63,12 @@ def ranges_of(deployment: Deployment, speed: Speed) -> Ranges:
         spread_of("tpot", kind, own_constants=own),
         spread_of("ttft", kind, own_constants=own),
         spread_of("throughput", kind, own_constants=own),
-        kernel_p90(tuple(_fits(speed.replica))),
+        kernel_p90([entry for _, entry in _fits(speed.replica)]),
     )
 
 
-def _fits(replica: Replica) -> Iterator[FittedKernel]:
-    """The fits that price this replica's large kernels."""
+def _fits(replica: Replica) -> Iterator[tuple[Calibration, FittedKernel]]:
+    """The fits that price this replica's large kernels, and the calibrations that they are from."""
     work, times = replica.work, replica.times
     cache = ("fp8", "bfloat16") if work.rules.fp8 else ("bfloat16",)
     forms = {matrix.form for layer in work.layers for matrix in layer.matrices} | {work.head.form}
@@ -76,8 +76,15 @@ def _fits(replica: Replica) -> Iterator[FittedKernel]:
     asked |= {("moe", GEMM_KEYS[layer.experts.form]) for layer in work.layers if layer.experts}
     asked |= {("decode_attention", cache), ("prefill_attention", ("bfloat16",))}
     for family, keys in sorted(asked):
-        _, entry, _ = times.entry(family, keys)
-        yield entry
+        calibration, entry, _ = times.entry(family, keys)
+        yield calibration, entry
+
+
+def _borrowed(replica: Replica) -> Iterator[str]:
+    """'moe of fp8_block by h100-sxm-vllm' for each that the calibration asked first does not hold."""
+    for calibration, entry in _fits(replica):
+        if calibration is not replica.times.first:
+            yield f"{entry.family} of {entry.key} by {calibration.name}"
 
 
 def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Ranges) -> Latency | None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from planner.catalog import load_scenario
 from planner.errors import InputError
+from planner.origin import Origin
 from planner.plan import estimate
 from planner.queueing import concurrency_quantile
 from planner.report import Report
@@ -356,3 +358,22 @@ def test_more_active_than_arrivals_keep_is_what_was_given() -> None:
 def test_percentiles_that_fall_are_refused(lengths: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         planned(input_tokens=lengths)
+
+
+def test_kernels_that_a_calibration_lacks_are_named_with_their_lender() -> None:
+    found = planned("qwen3-30b-a3b", "gb200").latency
+    assert found is not None
+    assert any(line.startswith("moe of bfloat16 by ") for line in found.borrowed)
+    own = planned("qwen3-30b-a3b").latency
+    assert own is not None
+    assert own.borrowed == ()
+
+
+def test_bursts_without_arrivals_are_said_to_be_unused() -> None:
+    assert any("burstiness counts only" in warning for warning in planned(burstiness=3).warnings)
+
+
+def test_what_a_flag_replaces_is_no_assumption_of_the_profile() -> None:
+    named = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "workload": "chat"}
+    given = load_scenario({}, Origin("test"), {**named, "workload.concurrency": 9})
+    assert given.workload.assumed == ("requests_per_month", "success_share")
