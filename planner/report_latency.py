@@ -98,6 +98,7 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
     first = ranges_around(found.ttft_mean_s, ranges.ttft, ranges)
     return Latency(
         calibration=calibration_name(speed),
+        borrowed=tuple(_borrowed(speed.replica)),
         batch=found.batch,
         input_tokens=mix.input_tokens,
         output_tokens=mix.output_tokens,
