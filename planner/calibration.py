@@ -4,34 +4,38 @@ from datetime import date
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from planner.input_types import Count, CountOrNone, Input, Positive, PositiveShare
 from planner.printable import Name, Printable
 
 Family = Literal["bandwidth", "decode_attention", "prefill_attention", "gemm", "moe", "collective"]
-Efficiency = Annotated[float, Field(gt=0, le=1.05)]
-Percent = Annotated[float, Field(ge=0)]
+MOST = 1e9
+"""Largest time (1,000 s in us, 1 s in ns), rate, number of passes and percentage: a step's sums stay finite."""
+Efficiency = Annotated[float, Field(ge=1e-6, le=1.05)]
+Percent = Annotated[float, Field(ge=0, le=MOST)]
+PositiveFloat = Annotated[float, Field(gt=0, le=MOST)]
+FloatOrNone = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class KernelConstants(Input):
     """Constants of one kernel family and dtype; forms.kernel_seconds says what each does."""
 
-    floor_us: Annotated[float, Field(gt=0)]
+    floor_us: PositiveFloat
     """Launch and everything else that does not grow with the work [us]."""
     memory_efficiency: Efficiency
     """Share of the datasheet's memory bandwidth."""
     compute_efficiency: Efficiency
     """Share of the datasheet's dense peak of the arithmetic's dtype."""
-    serial_ns_per_step: Annotated[float, Field(ge=0)] = 0.0
+    serial_ns_per_step: FloatOrNone = 0.0
     """Each step of the longest chain that no other core can take over: a cached token, a row of k [ns]."""
     norm: Annotated[float, Field(ge=1, le=16)] = 1.0
     """p of the p-norm that joins bytes, FLOPs and chain: 1 adds them, a large one takes the longest."""
-    item_ns: Annotated[float, Field(ge=0)] = 0.0
+    item_ns: FloatOrNone = 0.0
     """Each unit of scheduling: a (request, KV head) pair in decode, an expert touched in MoE [ns]."""
-    activation_passes: Annotated[float, Field(ge=0)] = 0.0
+    activation_passes: FloatOrNone = 0.0
     """Extra passes over the activations at full memory bandwidth: quantising, permuting, unfused operations."""
-    token_passes: Annotated[float, Field(ge=0)] = 0.0
+    token_passes: FloatOrNone = 0.0
     """Extra passes over all tokens of the layer, routed here or not."""
     l2_reach: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the L2 cache that a repeated call finds its bytes in; 0: no such effect."""
@@ -42,15 +46,15 @@ class KernelConstants(Input):
 class CollectiveConstants(Input):
     """Constants of one collective over a number of ranks; forms.collective_seconds says what each does."""
 
-    latency_us: Annotated[float, Field(gt=0)]
+    latency_us: PositiveFloat
     """Of the smallest message [us]."""
-    gb_per_s: Annotated[float, Field(gt=0)]
+    gb_per_s: Annotated[float, Field(ge=1e-6, le=MOST)]
     """Bytes of one rank's buffer per second, for the largest [GB/s]."""
     norm: Annotated[float, Field(ge=0.5, le=16)] = 1.0
     """p of the p-norm that joins both: below 1 where a slower protocol serves the sizes between."""
     measured_bytes: tuple[Annotated[int, Field(gt=0)], ...] = ()
     """Sizes that were measured, rising: between them times are interpolated. Empty: the form alone [B]."""
-    measured_us: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    measured_us: tuple[PositiveFloat, ...] = ()
     """Time of each of these sizes, never falling [us]."""
 
     @model_validator(mode="after")
@@ -71,7 +75,7 @@ class Errors(Input):
     p90_percent: Percent
     """90th percentile of the absolute errors."""
     max_percent: Percent
-    bias_percent: float
+    bias_percent: Annotated[float, Field(ge=-MOST, le=MOST)]
     """Median of the signed errors: above 0, predictions are slow."""
 
 
@@ -80,6 +84,12 @@ class Table(Input):
 
     columns: tuple[Name, ...]
     rows: tuple[tuple[float | int | str, ...], ...]
+
+
+def _kind(constants: object) -> str:
+    """What constants are of, so that a message is about their own fields alone."""
+    fields = constants if isinstance(constants, dict) else vars(constants) if isinstance(constants, Input) else ()
+    return "collective" if "latency_us" in fields or "gb_per_s" in fields else "kernel"
 
 
 class FittedKernel(Input):
@@ -94,13 +104,23 @@ class FittedKernel(Input):
     """Of the engine or library that the points were measured with."""
     fastest: bool = True
     """Whether no other kernel of the same family and key is faster on the shapes that both ran."""
-    constants: KernelConstants | CollectiveConstants
+    constants: Annotated[
+        Annotated[KernelConstants, Tag("kernel")] | Annotated[CollectiveConstants, Tag("collective")],
+        Discriminator(_kind),
+    ]
     residual: Errors
     """On the points that were fitted."""
     holdout: Errors | None = None
     """On the third that the fit never saw."""
     table: Table | None = None
     notes: Printable | None = None
+
+    @model_validator(mode="after")
+    def _of_their_family(self) -> "FittedKernel":
+        collective = isinstance(self.constants, CollectiveConstants)
+        if collective != (self.family == "collective"):
+            raise ValueError(f"constants of a {'collective' if collective else 'kernel'}, for family {self.family}")
+        return self
 
 
 class Borrowed(Input):

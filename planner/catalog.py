@@ -13,13 +13,14 @@ from planner.documents import load_mapping, validate
 from planner.engine_inputs import Engine
 from planner.errors import InputError, nearest
 from planner.input_types import Input
-from planner.inputs import Accelerator, Model, Parallelism, Price, PriceList, PriceRow, Scenario
+from planner.inputs import Accelerator, Failures, Model, Parallelism, Price, PriceList, PriceRow, Scenario
 from planner.origin import Origin
 from planner.prices import lowest_price, named_price
 from planner.printable import shown
 from planner.workload_inputs import Workload
 
 DEFAULT_ENGINE = "vllm-0.33"
+DEFAULT_FAILURES = "llama-3-training"
 FOLDERS = {
     "model": "model_configs",
     "accelerator": "profiles/accelerators",
@@ -27,6 +28,7 @@ FOLDERS = {
     "workload": "profiles/workloads",
     "price": "profiles/prices",
     "calibration": "profiles/calibrations",
+    "failure": "profiles/failures",
 }
 KINDS: dict[str, type[Input]] = {
     "model": Model,
@@ -35,6 +37,7 @@ KINDS: dict[str, type[Input]] = {
     "workload": Workload,
     "price": Price,
     "calibration": Calibration,
+    "failure": Failures,
 }
 PARTS = ("model", "accelerator", "engine", "workload", "price")
 """Kinds of which a scenario always has one, by name or in full."""
@@ -79,6 +82,12 @@ def load_calibration(ref: str, base: Path = Path()) -> Calibration:
     return validate(CalibrationRun if "environment" in fields else Calibration, fields, Origin(str(path)))
 
 
+def load_failures(ref: str, base: Path = Path()) -> Failures:
+    """How often devices fail, by shipped name or file."""
+    path = _path_of("failure", ref, base)
+    return validate(Failures, load_mapping(path), Origin(str(path)))
+
+
 def load_scenario(
     fields: dict[str, Any],
     origin: Origin,
@@ -121,6 +130,7 @@ def load_scenario(
     for path, value in settings.items():
         if path.split(".")[0] not in failed:
             _override(path, value, rest, parts, flags)
+    _forget_assumed(parts, settings)
     origin = origin.with_flags((), settings)
     resolved = _validated(parts, settings, problems)
     if "price" not in resolved:
@@ -132,10 +142,17 @@ def load_scenario(
     if isinstance(rest.get("commitment"), dict):
         by_flag = any(path.split(".")[0] == "commitment" for path in overrides)
         rest["commitment"] = _priced(rest["commitment"], resolved["accelerator"], Path() if by_flag else base)
-    if isinstance(rest.get("calibration"), str):
-        rest["calibration"] = load_calibration(rest["calibration"], Path() if "calibration" in overrides else base)
+    _fill_by_name(rest, resolved["workload"], {path.split(".")[0] for path in overrides}, base)
     rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
     return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
+
+
+def _forget_assumed(parts: Mapping[str, tuple[dict[str, Any], Origin]], settings: Mapping[str, Any]) -> None:
+    """A workload's assumptions that overrides replace are none of its profile's any more."""
+    fields = parts["workload"][0] if "workload" in parts else {}
+    given = {path.split(".")[1] for path in settings if path.startswith("workload.")}
+    if given and isinstance(fields.get("assumed"), list):
+        fields["assumed"] = [name for name in fields["assumed"] if name not in given]
 
 
 def _validated(
@@ -156,6 +173,24 @@ def _validated(
     if problems:
         raise InputError(*problems)
     return resolved
+
+
+def _fill_by_name(rest: dict[str, Any], workload: Workload, flagged: set[str], base: Path) -> None:
+    """Kernel constants and failure rates that a scenario names, loaded; an availability without a rule gets one.
+
+    flagged: fields that flags set: paths in them start from the working directory
+    """
+
+    def start(field: str) -> Path:
+        return Path() if field in flagged else base
+
+    if isinstance(rest.get("calibration"), str):
+        rest["calibration"] = load_calibration(rest["calibration"], start("calibration"))
+    if "spares" not in rest and workload.objectives.availability is not None:
+        rest["spares"] = {"failures": DEFAULT_FAILURES}
+    spares = rest.get("spares")
+    if isinstance(spares, dict) and isinstance(spares.get("failures"), str):
+        rest["spares"] = {**spares, "failures": load_failures(spares["failures"], start("spares"))}
 
 
 def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path | None = None) -> Scenario:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from planner import __version__, catalog, documents, saved
 from planner.cli_calibrate import calibrate_app
 from planner.cli_options import (
     ArrivalsOption,
+    AvailabilityOption,
     BlockTokensOption,
     CalibrationOption,
     ConcurrencyOption,
@@ -47,10 +49,10 @@ from planner.console import (
     emit_rows,
     hub_cache,
 )
+from planner.demand import plan_demand
 from planner.errors import InputError
 from planner.inputs import PriceList, Scenario
 from planner.origin import Origin
-from planner.plan import estimate as estimate_scenario
 from planner.render import text
 from planner.report import Comparison, Report
 from planner.search_report import SearchResult
@@ -89,6 +91,7 @@ def estimate(
     arrivals: ArrivalsOption = None,
     ttft_p95: TtftOption = None,
     itl_p95: ItlOption = None,
+    availability: AvailabilityOption = None,
     calibration: CalibrationOption = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Also say what this many devices carry.")] = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel ranks.")] = None,
@@ -124,6 +127,7 @@ def estimate(
         arrivals=arrivals,
         ttft_p95=ttft_p95,
         itl_p95=itl_p95,
+        availability=availability,
         calibration=calibration,
         tp=tp,
         pp=pp,
@@ -141,7 +145,7 @@ def estimate(
     chosen = [overrides | {"accelerator": name} for name in gpu or ()] or [overrides]
     scenarios = [_load(scenario, of_one) for of_one in chosen]
     asked = [_with_context(loaded, tokens) for loaded in scenarios for tokens in context or [loaded.context]]
-    reports = [estimate_scenario(each, devices) for each in asked]
+    reports = [plan_demand(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
     write(result, output_format, output, force=force, brief=brief)
     _plot(reports, output_format, wanted=plot and output is None)
@@ -165,6 +169,31 @@ def compare(
 app.command(
     epilog="\b\nExample: planner search --model llama-3.1-8b --workload chat --gpu h100-sxm --gpu l40s --ttft-p95 1"
 )(search)
+
+
+@app.command(
+    epilog="\b\nExample: planner check examples/context-upgrade/32k.yaml --max-monthly-usd 30000 "
+    "--require 'devices<=12'"
+)
+def check(
+    report: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
+    max_monthly_usd: Annotated[str | None, typer.Option(help="Most dollars a month.")] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(help="A figure of the report and its limit, such as 'ttft_p95_s<=2'; .high of a range; repeat."),
+    ] = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """A gate for reviews and CI: ends with 3 where a plan does not hold what is required of it."""
+    from planner.gate import check as check_report  # not needed by any other command's start-up
+    from planner.gate import requirement
+
+    budget = [] if max_monthly_usd is None else [f"monthly_usd<={max_monthly_usd}"]
+    requirements = [requirement(text) for text in (*budget, *(require or ()))]
+    verdicts = check_report(_report_of(report), requirements)
+    lines = (f"{'holds' if each.holds else 'FAILS'}  {each.text}" for each in verdicts)
+    emit_rows([asdict(each) for each in verdicts], lines, output_format)
+    raise typer.Exit(DONE if all(each.holds for each in verdicts) else NOT_FEASIBLE)
 
 
 @app.command(epilog="\b\nExample: planner report saved.yaml --format markdown")
@@ -198,7 +227,8 @@ def schema(
     kind: Annotated[
         str,
         typer.Argument(
-            help="scenario, model, accelerator, engine, workload, price, price-list, report, comparison or search."
+            help="scenario, model, accelerator, engine, workload, price, price-list, calibration, failure, report, "
+            "comparison or search."
         ),
     ],
     output: OutputOption = None,
@@ -222,7 +252,9 @@ def schema(
 
 @app.command("catalog", epilog="\b\nExample: planner catalog models")
 def show_catalog(
-    kind: Annotated[str, typer.Argument(help="models, accelerators, engines, workloads, prices or calibrations.")],
+    kind: Annotated[
+        str, typer.Argument(help="models, accelerators, engines, workloads, prices, calibrations or failures.")
+    ],
     gpu: Annotated[str | None, typer.Option(help="Of prices: an accelerator's name or its beginning.")] = None,
     output_format: FormatOption = Format.text,
 ) -> None:
@@ -273,7 +305,7 @@ def _with_context(scenario: Scenario, tokens: int) -> Scenario:
 def _report_of(ref: str) -> Report:
     path = catalog.find_scenario(ref)
     if not saved.is_result(documents.load_mapping(path, saved.MAX_REPORT_BYTES)):
-        return estimate_scenario(_load(ref, {}))
+        return plan_demand(_load(ref, {}))
     found = saved.read(path)
     if isinstance(found, Comparison):
         raise InputError(f"{ref}: holds {len(found.reports)} reports; compare takes one from each file")

@@ -35,6 +35,9 @@ ArrivalsOption = Annotated[
 ]
 TtftOption = Annotated[str | None, typer.Option(help="95th percentile of the time to first token to meet, in seconds.")]
 ItlOption = Annotated[str | None, typer.Option(help="95th percentile of the gaps between tokens to meet, in seconds.")]
+AvailabilityOption = Annotated[
+    str | None, typer.Option(help="Share of the time that enough replicas must work, such as 0.999; sizes the spares.")
+]
 CalibrationOption = Annotated[
     str | None, typer.Option(help="Kernel constants: a shipped name or a file of planner calibrate.")
 ]
@@ -57,6 +60,7 @@ FIELDS = {
     "arrivals": "workload.arrivals_per_s",
     "ttft_p95": "workload.objectives.ttft_p95_s",
     "itl_p95": "workload.objectives.itl_p95_s",
+    "availability": "workload.objectives.availability",
     "calibration": "calibration",
     "tp": "parallelism.tp",
     "pp": "parallelism.pp",

@@ -7,6 +7,7 @@ import typer
 from planner import catalog
 from planner.cli_options import (
     ArrivalsOption,
+    AvailabilityOption,
     BlockTokensOption,
     CalibrationOption,
     ConcurrencyOption,
@@ -51,6 +52,7 @@ def search(
     arrivals: ArrivalsOption = None,
     ttft_p95: TtftOption = None,
     itl_p95: ItlOption = None,
+    availability: AvailabilityOption = None,
     calibration: CalibrationOption = None,
     tp: Annotated[list[int] | None, _degrees("Tensor parallel ranks, by default 1, 2, 4 and 8")] = None,
     pp: Annotated[list[int] | None, _degrees("Pipeline stages, by default 1")] = None,
@@ -98,6 +100,7 @@ def search(
         arrivals=arrivals,
         ttft_p95=ttft_p95,
         itl_p95=itl_p95,
+        availability=availability,
         calibration=calibration,
         block_tokens=block_tokens,
         gpu_memory_utilization=gpu_memory_utilization,

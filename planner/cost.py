@@ -4,7 +4,8 @@ from decimal import Decimal
 from fractions import Fraction
 from math import ceil
 
-from planner.inputs import ApiPrice, Price
+from planner.inputs import Price
+from planner.money_inputs import ApiPrice
 
 
 def device_month_usd(billed_devices: int, price: Price, hours: Decimal | Fraction) -> Fraction:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from planner.calibrate.serving_errors import serving_accuracy
 from planner.deployment import Deployment
 from planner.derive_cache import cache_lines, capacity_lines, line
-from planner.inputs import ApiPrice, Price, Scenario
+from planner.inputs import Failures, Price, Scenario
 from planner.latency import Speed
 from planner.memory import RankMemory
+from planner.money_inputs import ApiPrice
 from planner.rank import Rank
 from planner.report import Capacity, Derivation, Fleet, KvCache, Need, Source
 from planner.units import counted
@@ -53,6 +54,7 @@ def sources(scenario: Scenario, speed: Speed | None) -> tuple[Source, ...]:
         _price_source(scenario.price),
         *([_api_source(scenario.api_price)] if scenario.api_price else ()),
         *(_speed_sources(speed) if speed else ()),
+        *(_failure_sources(scenario.spares.failures) if scenario.spares.failures else ()),
     )
 
 
@@ -62,6 +64,11 @@ def _price_source(price: Price) -> Source:
 
 def _api_source(price: ApiPrice) -> Source:
     return Source(what=f"API price, {price.label}", source=price.source, as_of=price.as_of, licence=price.licence)
+
+
+def _failure_sources(failures: Failures) -> Iterator[Source]:
+    what = f"failures{f' {failures.name}' if failures.name else ''}"
+    yield Source(what=what, source=failures.source, as_of=failures.as_of, licence=None)
 
 
 def _speed_sources(speed: Speed) -> Iterator[Source]:
@@ -107,19 +114,13 @@ def _memory(memory: RankMemory) -> Iterator[Derivation]:
 def _fleet(deployment: Deployment, capacity: Capacity, needs: Sequence[Need], fleet: Fleet) -> Iterator[Derivation]:
     scenario = deployment.scenario
     yield line("fleet.active_replicas", f"{_largest(scenario, capacity, needs)} = {fleet.active_replicas:,}")
-    spares = scenario.spares
-    if spares.replica_availability is not None:
-        fewer = fleet.availability_one_spare_fewer
-        text = (
-            f"least number with which {fleet.active_replicas:,} replicas of availability {spares.replica_availability} "
-            f"each work for {scenario.workload.objectives.availability} of the time: {fleet.availability:.6f}"
-            + (f", one fewer {fewer:.6f}," if fewer is not None else "")
-        )
-        yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", source=K_OF_N)
-    else:
-        text = f"ceil({fleet.active_replicas:,} x {spares.fraction})" if spares.fraction is not None else "given"
-        basis = "computed" if spares.fraction is not None else "given"
-        yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", basis)
+    rules = [f"{rule.replicas or 0:,} [{rule.limit}: {rule.text}]" for rule in fleet.spare_rules]
+    basis = "given" if fleet.spare_rules[0].limit == "given" and len(rules) == 1 else "computed"
+    if len(rules) == 1 and fleet.spare_rules[0].limit in ("given", "fraction"):
+        rules = [fleet.spare_rules[0].text]
+    text = f"max({', '.join(rules)})" if len(rules) > 1 else rules[0]
+    source = K_OF_N if scenario.spares.by_availability else ""
+    yield line("fleet.spare_replicas", f"{text} = {fleet.spare_replicas:,}", basis, source)
     text = f"({fleet.active_replicas:,} + {fleet.spare_replicas:,}) replicas x {fleet.devices_per_replica}"
     yield line("fleet.devices", f"{text} = {fleet.devices:,}")
     if fleet.committed_devices:
@@ -133,7 +134,7 @@ def _fleet(deployment: Deployment, capacity: Capacity, needs: Sequence[Need], fl
 def _largest(scenario: Scenario, capacity: Capacity, needs: Sequence[Need]) -> str:
     """The largest need; what holds the active requests with its division, where their number is given."""
     terms = [f"{need.replicas:,} [{need.limit}]" for need in needs]
-    if scenario.workload.arrivals_per_s is None:
+    if scenario.arrivals_per_s is None:
         active = f"{scenario.workload.concurrency:,} active requests / {capacity.slots_per_replica:,}"
         terms[0] = f"ceil({active}) [{needs[0].limit}]"
     return f"max({', '.join(terms)})" if len(terms) > 1 else terms[0]

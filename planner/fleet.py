@@ -2,14 +2,10 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
-from math import exp, fsum, lgamma, log, log1p
 
-from planner.errors import InputError
+from planner.availability import Domain, Redundancy, domain_of, redundancy, surviving_a_zone
 from planner.inputs import Commitment, Price, Spares
-from planner.units import ceil_div, scale_up
-
-MOST_SPARES = 2**14
-"""Beyond this an availability is refused rather than bought."""
+from planner.units import ceil_div, counted, scale_up
 
 
 def active_replicas(concurrency: int, slots: int) -> int:
@@ -25,69 +21,84 @@ def active_replicas(concurrency: int, slots: int) -> int:
     return ceil_div(concurrency, slots)
 
 
-def spare_replicas(active: int, spares: Spares, availability: Decimal | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class SpareRule:
+    """One reason for spares, and how many it asks for."""
+
+    name: str
+    replicas: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SparePlan:
+    """Replicas held beside the active ones: as many as the rule that asks for most."""
+
+    rules: tuple[SpareRule, ...]
+    redundancy: Redundancy | None = None
+    """Where an availability is asked for."""
+
+    @property
+    def replicas(self) -> int:
+        """Spare replicas."""
+        return max(rule.replicas for rule in self.rules)
+
+
+def spare_plan(
+    active: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, node: int = 1
+) -> SparePlan:
     """Replicas held beside the active ones.
 
-        ceil(f * a), or the number given, or the least s with P(at most s of a + s down) >= availability
-
-    active: a, active replicas [1]
-    spares: f, the fraction, or the number, or the availability of one replica [1]
-    availability: the fleet's, where spares give a replica's [1]
-    returns: replicas [1]
-    source: an N + x rule given by the scenario; k-of-n by fleet_availability
+    active: replicas needed
+    availability: the fleet's, where spares say how often replicas work
+    node: devices of an instance, which fail together unless spares say otherwise
+    raises: InputError where an availability cannot be reached
     """
-    if spares.replicas is not None:
-        return spares.replicas
-    if spares.replica_availability is None or availability is None:
-        return scale_up(active, spares.fraction or Decimal(0))
-    return _least_spares(active, float(spares.replica_availability), float(availability))
-
-
-def _least_spares(active: int, replica: float, fleet: float) -> int:
-    """By doubling, then bisection: each spare more raises the availability."""
-    if active == 0 or fleet_availability(active, 0, replica) >= fleet:
-        return 0
-    low, high = 0, 1
-    while fleet_availability(active, high, replica) < fleet:
-        low, high = high, 2 * high
-        if high > MOST_SPARES:
-            raise InputError(
-                f"spares.replica_availability: {replica:g} is too low for objectives.availability {fleet:g}: more than "
-                f"{MOST_SPARES:,} spares beside {active:,} active replicas"
-            )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fleet_availability(active, middle, replica) >= fleet else (middle, high)
-    return high
-
-
-def fleet_availability(active: int, spare: int, replica: float) -> float:
-    """Share of the time that at least the active replicas work, of all that there are.
-
-        sum over f = 0 .. s of C(k + s, f) (1 - A)^f A^(k + s - f)
-
-    active: k, replicas needed [1]
-    spare: s, replicas beside them [1]
-    replica: A, share of the time that one works; failures are independent [1]
-    returns: share [1]
-    source: k-of-n systems (Barlow and Proschan 1975, Statistical Theory of Reliability)
-    """
-    if replica <= 0:
-        return 0.0
-    total = active + spare
-    up, down, everything = log(replica), log1p(-replica), lgamma(total + 1)
-    return fsum(
-        exp(everything - lgamma(failed + 1) - lgamma(total - failed + 1) + failed * down + (total - failed) * up)
-        for failed in range(spare + 1)
+    if active == 0:
+        return SparePlan((SpareRule("none", 0, "no active replica"),))
+    if availability is None or not spares.by_availability:
+        return SparePlan((_plain_rule(active, spares), *_zone_rule(active, spares)))
+    domain = _domain(spares, devices_per_replica, node)
+    found = redundancy(active, domain, float(availability))
+    text = (
+        f"{counted(found.domains, 'domain')} of {counted(domain.replicas, 'replica')} that fail together, each working "
+        f"{domain.availability:.4%} of the time: enough work {found.availability:.4%} of it"
     )
+    asked = SpareRule("availability", found.replicas - active, text)
+    upgrade = SpareRule("rolling_upgrade", 1, "one replica at a time is taken out")
+    return SparePlan((asked, upgrade, *_zone_rule(active, spares)), found)
 
 
-def active_within(replicas: int, spares: Spares, availability: Decimal | None = None) -> int:
+def _plain_rule(active: int, spares: Spares) -> SpareRule:
+    if spares.replicas is not None:
+        return SpareRule("given", spares.replicas, "given")
+    fraction = spares.fraction or Decimal(0)
+    return SpareRule("fraction", scale_up(active, fraction), f"ceil({active:,} x {fraction})")
+
+
+def _zone_rule(active: int, spares: Spares) -> tuple[SpareRule, ...]:
+    if spares.zones is None:
+        return ()
+    total = surviving_a_zone(active, spares.zones)
+    text = f"ceil({active:,} x {spares.zones} / {spares.zones - 1}) - {active:,}, so that one zone may fail"
+    return (SpareRule("zone", total - active, text),)
+
+
+def _domain(spares: Spares, devices_per_replica: int, node: int) -> Domain:
+    if spares.failures is not None:
+        return domain_of(spares.failures, devices_per_replica, spares.devices_per_node or node)
+    together = (spares.devices_per_node or devices_per_replica) // devices_per_replica
+    return Domain(float(spares.replica_availability or 0), max(1, together))
+
+
+def active_within(
+    replicas: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, node: int = 1
+) -> int:
     """Most active replicas whose spares fit into this many replicas as well."""
     low, high = 0, replicas
     while low < high:
         middle = (low + high + 1) // 2
-        if middle + spare_replicas(middle, spares, availability) <= replicas:
+        if middle + spare_plan(middle, spares, availability, devices_per_replica, node).replicas <= replicas:
             low = middle
         else:
             high = middle - 1
@@ -105,15 +116,17 @@ class Placement:
     """A replica spans more than one instance."""
 
 
-def place(replicas: int, devices_per_replica: int, price: Price) -> Placement:
+def place(replicas: int, devices_per_replica: int, price: Price, least_nodes: int = 0) -> Placement:
     """Whole instances for these replicas; a replica stays on one instance where it fits.
 
+    least_nodes: instances over which an availability spreads them
     source: instances are sold whole (each price's instance type)
     """
     if not price.sold_whole:
         return Placement(None, replicas * devices_per_replica, split=False)
     fits = price.devices // devices_per_replica
     nodes = ceil_div(replicas, fits) if fits else replicas * ceil_div(devices_per_replica, price.devices)
+    nodes = max(nodes, least_nodes)
     return Placement(nodes, nodes * price.devices, split=not fits)
 
 
@@ -135,16 +148,20 @@ class Bill:
         return sum(sold_whole) if sold_whole else None
 
 
-def bill(replicas: int, devices_per_replica: int, price: Price, commitment: Commitment | None) -> Bill:
+def bill(
+    replicas: int, devices_per_replica: int, price: Price, commitment: Commitment | None, least_nodes: int = 0
+) -> Bill:
     """As many replicas as fit run on the commitment, which is billed whole; the others are placed at the price.
 
+    least_nodes: instances over which an availability spreads them, those of the commitment included
     source: a commitment is billed whether used or not (FOCUS 1.2, commitment discounts)
     """
     if commitment is None:
-        return Bill(Placement(None, 0, split=False), 0, place(replicas, devices_per_replica, price))
+        return Bill(Placement(None, 0, split=False), 0, place(replicas, devices_per_replica, price, least_nodes))
     committed, on_commitment = _held_by(commitment, devices_per_replica)
     used = min(replicas, on_commitment)
-    return Bill(committed, used, place(replicas - used, devices_per_replica, price))
+    beyond = place(replicas - used, devices_per_replica, price, max(0, least_nodes - (committed.nodes or 0)))
+    return Bill(committed, used, beyond)
 
 
 def _held_by(commitment: Commitment, devices_per_replica: int) -> tuple[Placement, int]:

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _number(value: object) -> object:
@@ -13,12 +13,22 @@ def _number(value: object) -> object:
     return str(value) if isinstance(value, float) else value
 
 
+def _written_out(value: Decimal) -> Decimal:
+    """1E+6 as 1000000, so that a report shows it as people write it."""
+    exponent = value.as_tuple().exponent
+    return value.quantize(Decimal(1)) if isinstance(exponent, int) and exponent > 0 else value
+
+
 MOST_RANKS = 4096
 """Largest degree of any parallelism, and number of devices in an instance."""
 MOST_COUNTED = 2**48
 
-Number = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15, decimal_places=30)]
-Positive = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15, decimal_places=30)]
+Number = Annotated[
+    Decimal, BeforeValidator(_number), Field(ge=0, lt=10**15, decimal_places=30), AfterValidator(_written_out)
+]
+Positive = Annotated[
+    Decimal, BeforeValidator(_number), Field(gt=0, lt=10**15, decimal_places=30), AfterValidator(_written_out)
+]
 Share = Annotated[Decimal, BeforeValidator(_number), Field(ge=0, le=1, decimal_places=30)]
 PositiveShare = Annotated[Decimal, BeforeValidator(_number), Field(gt=0, le=1, decimal_places=30)]
 Count = Annotated[int, Field(strict=True, ge=1, le=MOST_COUNTED)]

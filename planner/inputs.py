@@ -1,7 +1,7 @@
 """Validated inputs: what a file or a flag may say. Frozen, closed, and described for `planner schema`."""
 
 from datetime import date
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 from planner.calibration import Calibration
 from planner.engine_inputs import Engine
 from planner.input_types import Count, CountOrNone, Degree, Input, Number, Positive, PositiveShare, Share
+from planner.money_inputs import ApiPrice, MonthlyLine
 from planner.origin import Origin
 from planner.printable import Name, Printable
 from planner.units import counted, show_rate
@@ -202,19 +203,10 @@ class MemoryGiven(Input):
     reserve_gib: Number | None = None
 
 
-class Spares(Input):
-    """Replicas beyond the active ones: a fraction of them, rounded up, or a number, or what an availability needs."""
-
-    fraction: Share | None = None
-    replicas: CountOrNone | None = None
-    replica_availability: Annotated[Share, Field(lt=1)] | None = None
-    """Share of the time that one replica works; the workload's objectives.availability then says how many spares."""
-
-    @model_validator(mode="after")
-    def _one_rule(self) -> "Spares":
-        if sum(rule is not None for rule in (self.fraction, self.replicas, self.replica_availability)) != 1:
-            raise ValueError("give one of fraction, replicas and replica_availability")
-        return self
+RATE_DIGITS = 9
+"""Of a rate that is computed from a month's requests."""
+MOST_UNCERTAIN = 4
+"""Fields that may be uncertain at once: each triples the worlds that are planned."""
 
 
 class _ByName:
@@ -222,6 +214,73 @@ class _ByName:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "description": "A shipped name or a file's path."}, handler(schema)]}
+
+
+class Failures(Input):
+    """How often devices fail and how long repairs take."""
+
+    name: Name | None = None
+    title: Printable | None = None
+    device_hours_per_failure: Positive
+    """Hours of one device per failure, over all devices [h]."""
+    mttr_hours: Positive
+    """From a failure to a working node [h]."""
+    source: Printable
+    as_of: date | None = None
+    assumed: tuple[str, ...] = ()
+    """Fields that are an assumption and not from the source."""
+
+
+class Spares(Input):
+    """Replicas beyond the active ones: a fraction of them, rounded up, or a number, or what an availability needs."""
+
+    fraction: Share | None = None
+    replicas: CountOrNone | None = None
+    replica_availability: Annotated[Share, Field(lt=1)] | None = None
+    """Share of the time that one replica works; the workload's objectives.availability then says how many spares."""
+    failures: Annotated[Failures | None, _ByName()] = None
+    """The same from how often devices fail: a node fails with any of its devices, and its replicas with it."""
+    devices_per_node: Degree | None = None
+    """Devices that fail together; absent: those of the price's instance."""
+    zones: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
+    """Zones over which replicas are spread, of which one may fail."""
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> "Spares":
+        rules = (self.fraction, self.replicas, self.replica_availability, self.failures)
+        if sum(rule is not None for rule in rules) != 1:
+            raise ValueError("give one of fraction, replicas, replica_availability and failures")
+        return self
+
+    @property
+    def by_availability(self) -> bool:
+        """They follow from the workload's objectives.availability."""
+        return self.replica_availability is not None or self.failures is not None
+
+
+class Growth(Input):
+    """How the load grows."""
+
+    per_month: Annotated[Number, Field(le=10)]
+    """Share by which each month's load exceeds the one before: 0.05 for 5 %."""
+    months: Annotated[int, Field(strict=True, ge=1, le=120)]
+    """Months to plan, this one included."""
+
+
+class Interval(Input):
+    """A figure that nobody knows exactly."""
+
+    low: Number
+    """One in ten expects less."""
+    mid: Number
+    high: Number
+    """One in ten expects more."""
+
+    @model_validator(mode="after")
+    def _ascending(self) -> "Interval":
+        if not self.low <= self.mid <= self.high:
+            raise ValueError(f"low {self.low}, mid {self.mid} and high {self.high} must ascend")
+        return self
 
 
 class Commitment(Input):
@@ -237,30 +296,6 @@ class Commitment(Input):
     def label(self) -> str:
         """How a report names it."""
         return f"{counted(self.devices, 'device')} at {self.price.label}"
-
-
-class ApiPrice(Input):
-    """What a hosted API bills for the same work."""
-
-    name: Name = "the API"
-    usd_per_1m_input_tokens: Positive
-    usd_per_1m_output_tokens: Positive
-    source: Printable = "given"
-    licence: Printable | None = None
-    as_of: date | None = None
-
-    @property
-    def label(self) -> str:
-        """How a report names it."""
-        rates = f"{show_rate(self.usd_per_1m_input_tokens)} in and {show_rate(self.usd_per_1m_output_tokens)} out"
-        return f"{self.name}: {rates} per 1M tokens"
-
-
-class MonthlyLine(Input):
-    """A monthly cost beside the devices."""
-
-    name: Name
-    usd: Number
 
 
 def _as_in_a_file(schema: dict[str, Any]) -> None:
@@ -304,19 +339,22 @@ class Scenario(Input):
     other_monthly: tuple[MonthlyLine, ...] = ()
     api_price: ApiPrice | None = None
     """A hosted API to compare the fleet with."""
+    growth: Growth | None = None
+    uncertain: Annotated[dict[str, Interval], Field(max_length=MOST_UNCERTAIN)] = Field(default={})
+    """Fields whose value is not known, by dotted path, such as workload.concurrency: low, mid and high of each."""
     assumed: tuple[str, ...] = ()
     """Fields that nobody gave and planner chose; each becomes a line of the report's assumptions."""
 
     @model_validator(mode="after")
     def _availability_has_its_figures(self) -> "Scenario":
-        asked, given = self.workload.objectives.availability, self.spares.replica_availability
-        if asked is not None and given is None:
+        asked, given = self.workload.objectives.availability, self.spares.by_availability
+        if asked is not None and not given:
             raise ValueError(
-                "workload.objectives.availability needs spares.replica_availability, the share of the time that one "
-                "replica works"
+                "workload.objectives.availability needs spares.replica_availability or spares.failures: how often "
+                "replicas work"
             )
-        if given is not None and asked is None:
-            raise ValueError("spares.replica_availability needs workload.objectives.availability, which it serves")
+        if given and asked is None:
+            raise ValueError("spares.replica_availability and failures need workload.objectives.availability")
         return self
 
     @model_validator(mode="after")
@@ -326,6 +364,16 @@ class Scenario(Input):
                 "api_price needs workload.input_tokens and workload.output_tokens: an API bills by the token"
             )
         return self
+
+    @property
+    def arrivals_per_s(self) -> Decimal | None:
+        """Requests that arrive at the peak [1/s]: given, or the month's mean times the peak over it."""
+        workload = self.workload
+        if workload.arrivals_per_s is not None or workload.concurrency is not None:
+            return workload.arrivals_per_s
+        peak = Decimal(workload.requests_per_month or 0) * (workload.peak_to_mean or 1)
+        with localcontext(prec=RATE_DIGITS):
+            return peak / (self.hours_per_month * 3600)
 
     @property
     def context(self) -> int:

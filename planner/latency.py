@@ -1,7 +1,7 @@
 """How fast a replica serves a workload: TTFT, gaps between tokens, waiting and throughput, by lengths and load."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate
 
@@ -63,13 +63,6 @@ class Mix:
     variation: float
     """Squared coefficient of variation of prompts' lengths; 0 where only their mean is known."""
 
-    @property
-    def p95_band(self) -> Band:
-        """The band that the 95th percentile of the lengths ends or lies in."""
-        below = accumulate(band.share for band in self.bands)
-        ends = (band for band, share in zip(self.bands, below, strict=True) if share >= PERCENTILE - 1e-9)
-        return next(ends, self.bands[-1])
-
 
 def mix_of(scenario: Scenario) -> Mix:
     """The lengths of a scenario's workload.
@@ -89,11 +82,16 @@ def mix_of(scenario: Scenario) -> Mix:
 
 def longest_prompt(scenario: Scenario) -> int:
     """The longest prompt to plan for: the workload's, or where the context is another, that less an answer."""
-    given, answer = scenario.workload.input_tokens, scenario.workload.output_tokens
+    given = scenario.workload.input_tokens
     if given and given.max and scenario.context == scenario.workload.context_tokens:
         return given.max
-    longest_answer = (answer.max or answer.mean) if answer else 0
-    return max(1, scenario.context - longest_answer)
+    return max(1, scenario.context - longest_answer(scenario))
+
+
+def longest_answer(scenario: Scenario) -> int:
+    """The longest answer that the workload gives, or its mean; 0 where it gives neither."""
+    answer = scenario.workload.output_tokens
+    return (answer.max or answer.mean) if answer else 0
 
 
 def _bands(scenario: Scenario, lengths: Lengths, longest: int) -> Iterator[Band]:
@@ -125,8 +123,9 @@ def _variation(bands: tuple[Band, ...]) -> float:
 
 @dataclass(frozen=True)
 class Performance:
-    """A replica at one load."""
+    """A replica at one load; percentiles are found when they are asked for."""
 
+    speed: "Speed" = field(repr=False, compare=False)
     batch: int
     """Requests that decode together."""
     concurrency: float
@@ -140,13 +139,37 @@ class Performance:
     """More arrives than it can do: the queue grows without end, and times are those at its limit."""
     request_s: float
     """Mean time of a request."""
-    ttft_p95_s: float
-    itl_p95_s: float
 
     @property
     def ttft_mean_s(self) -> float:
         """Mean time to first token [s]."""
         return self.first.seconds + self.slot_wait.mean_s
+
+    @cached_property
+    def ttft_p95_s(self) -> float:
+        """95th percentile of the time to first token: over bands, hits and waits, by bisection [s].
+
+        Waits for a slot and behind other prompts are independent (queueing.both_within).
+        """
+        prefills = [prefill for _, prefill in self.speed.prefills]
+        low, high = self.first.unloaded_s + min(prefills), self.first.unloaded_s + max(prefills)
+        high += self.first.behind.quantile_s(0.999) + self.slot_wait.quantile_s(0.999)
+        while high - low > PRECISION * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.within(middle) >= PERCENTILE else (middle, high)
+        return high
+
+    @cached_property
+    def itl_p95_s(self) -> float:
+        """95th percentile of all gaps between tokens [s]."""
+        return itl_quantile(self.speed.replica, self.speed.mix, self.batch, self.tpot.decode.seconds)
+
+    def within(self, seconds: float) -> float:
+        """Share of the requests whose first token comes within this time."""
+        return sum(
+            share * both_within(self.first.behind, self.slot_wait, seconds - self.first.unloaded_s - prefill)
+            for share, prefill in self.speed.prefills
+        )
 
 
 class Speed:
@@ -164,6 +187,16 @@ class Speed:
             (share, self.prefill_s(band.tokens, cached)) for band in self.mix.bands for share, cached in band.cases
         )
 
+    @property
+    def p95_prefill(self) -> tuple[int, float]:
+        """(tokens of the prompt, its prefill alone [s]): what 95 % of the requests do not exceed, cached or not."""
+        cases = [(band.tokens, share, cached) for band in self.mix.bands for share, cached in band.cases if share > 0]
+        slowest = sorted((self.prefill_s(tokens, cached), tokens, share) for tokens, share, cached in cases)
+        below = accumulate(share for _, _, share in slowest)
+        ends = (each for each, share in zip(slowest, below, strict=True) if share >= PERCENTILE - 1e-9)
+        seconds, tokens, _ = next(ends, slowest[-1])
+        return tokens, seconds
+
     def _prefill_s(self, tokens: int, cached: int) -> float:
         """A prompt alone on an idle replica [s]."""
         return prefill_terms(self.replica, tokens - cached, cached).seconds
@@ -178,14 +211,29 @@ class Speed:
         """With this many requests active all the time: each that ends is followed by another."""
         batch = min(requests, self.slots)
         each, first = self._times(batch, 1.0)
+        first = self._paced(batch, each, first)
         request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
         waiting = Wait(1.0, (requests / batch - 1) * request) if requests > batch else NO_WAIT
         return self._performance(batch, requests, batch / request, each, first, waiting, saturated=requests > batch)
 
+    def _paced(self, batch: int, each: Tpot, first: FirstToken) -> FirstToken:
+        """With the wait behind others that requests have where all are active all the time.
+
+            T >= B n / X
+
+        batch: B, requests that decode together [1]
+        each, first: times that no such limit bounds [s]
+        returns: the first token's time, so that no more requests end than X, the saturated throughput, allows [s]
+        source: asymptotic bounds of closed queues (Denning and Buzen 1978, ACM Computing Surveys 10(3))
+        """
+        request = first.seconds + (self.mix.output_tokens - 1) * each.seconds
+        more = batch * self.mix.output_tokens / self.saturated_tokens_per_s - request
+        return replace(first, behind=Wait(1.0, first.behind.mean_s + more)) if more > 0 else first
+
     def arriving(self, per_s: float, burstiness: float) -> Performance:
         """With arrivals at a rate: the batch at which as many leave as arrive, by bisection.
 
-            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots
+            L = rate x (TTFT(L) + (n - 1) TPOT(L)), feasible while L < slots and rate x n < saturated throughput
 
         per_s: rate at this replica [1/s]
         burstiness: z of queueing.slot_wait [1]
@@ -193,7 +241,8 @@ class Speed:
         source: Little 1961, doi:10.1287/opre.9.3.383
         """
         low, high = 1, self.slots
-        saturated = per_s * self._request_s(high, burstiness) >= high
+        most = self.saturated_tokens_per_s / self.mix.output_tokens
+        saturated = per_s >= most or per_s * self._request_s(high, burstiness) >= high
         while low < high and not saturated:
             middle = (low + high) // 2
             low, high = (low, middle) if per_s * self._request_s(middle, burstiness) <= middle else (middle + 1, high)
@@ -203,14 +252,6 @@ class Speed:
         waiting = NO_WAIT if saturated else slot_wait(self.slots, load, request, burstiness)
         concurrency = float(self.slots) if saturated else load + per_s * waiting.mean_s
         return self._performance(high, concurrency, per_s, each, first, waiting, saturated=saturated)
-
-    def within(self, found: Performance, seconds: float) -> float:
-        """Share of the requests whose first token comes within this time."""
-        base = found.first.unloaded_s
-        return sum(
-            share * both_within(found.first.behind, found.slot_wait, seconds - base - prefill)
-            for share, prefill in self.prefills
-        )
 
     def _request_s(self, batch: int, burstiness: float) -> float:
         each, first = self._times(batch, burstiness)
@@ -234,23 +275,7 @@ class Speed:
         saturated: bool,
     ) -> Performance:
         request = first.seconds + waiting.mean_s + (self.mix.output_tokens - 1) * each.seconds
-        gap = itl_quantile(self.replica, self.mix, batch, each.decode.seconds)
-        found = Performance(batch, concurrency, per_s, each, first, waiting, saturated, request, 0.0, gap)
-        return replace(found, ttft_p95_s=self._ttft_quantile(found))
-
-    def _ttft_quantile(self, found: Performance) -> float:
-        """95th percentile over bands, hits and waits, by bisection.
-
-        Waits for a slot and behind other prompts are independent (queueing.both_within).
-        """
-        base = found.first.unloaded_s
-        low = base + min(prefill for _, prefill in self.prefills)
-        high = base + max(prefill for _, prefill in self.prefills)
-        high += found.first.behind.quantile_s(0.999) + found.slot_wait.quantile_s(0.999)
-        while high - low > PRECISION * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.within(found, middle) >= PERCENTILE else (middle, high)
-        return high
+        return Performance(self, batch, concurrency, per_s, each, first, waiting, saturated, request)
 
 
 def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> float:
@@ -260,18 +285,22 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     prompts, a whole prompt lies in it.
 
     batch: B, requests that decode [1]
-    decode_s: the decodes' own step [s]
+    decode_s: the decodes' own step, with the streaming of their tokens where that takes longer: no gap is less [s]
     returns: time [s]
     assumes: at most one prompt in a step; (B - 1) / n prompts of others are due in each
     source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
     """
     due = (batch - 1) / mix.output_tokens / replica.groups
     held = [(share, steps) for band in mix.bands for share, steps in _held(replica, band, batch)]
-    total = due * sum(share * len(steps) for share, steps in held)
+    total = due * sum(share * alike for share, steps in held for _, alike in steps)
     if total <= 1 - PERCENTILE:
         return decode_s
     kv, left = mix.input_tokens + mix.output_tokens / 2, 1 - PERCENTILE
-    gaps = [(_gap_s(replica, batch, kv, step), share) for share, steps in held for step in steps]
+    gaps = [
+        (max(decode_s, _gap_s(replica, batch, kv, prompt)), share * alike)
+        for share, steps in held
+        for prompt, alike in steps
+    ]
     for seconds, share in sorted(gaps, reverse=True):
         left -= share * due / max(1.0, total)
         if left < 0:
@@ -279,16 +308,16 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     return decode_s
 
 
-def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, ...], ...]]]:
-    """(share of requests, the prompts in each of the gaps that one of them lengthens)."""
+def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tuple[tuple[Prompt, int], ...]]]:
+    """(share of requests, (the prompts in a gap that one of them lengthens, how many such gaps))."""
     for share, cached in band.cases:
         new = band.tokens - cached
         steps = tuple(prompt_steps(replica, batch, new, cached, 1))
-        yield share, steps if replica.mixes else ((Prompt(new, cached),),)
+        yield share, steps if replica.mixes else ((Prompt(new, cached), 1),)
 
 
-def _gap_s(replica: Replica, batch: int, kv: float, prompts: tuple[Prompt, ...]) -> float:
+def _gap_s(replica: Replica, batch: int, kv: float, prompt: Prompt) -> float:
     if replica.mixes:
-        return step_of(replica, batch, kv, prompts).seconds
-    waited = sum(prefill_terms(replica, each.tokens, each.prior, each.count).seconds for each in prompts)
+        return step_of(replica, batch, kv, (prompt,)).seconds
+    waited = prefill_terms(replica, prompt.tokens, prompt.prior, prompt.count).seconds
     return step_of(replica, batch, kv).seconds + waited

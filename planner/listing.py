@@ -160,11 +160,23 @@ def _plain(number: Decimal | None) -> str | None:
     return None if number is None else f"{number:f}"
 
 
+def _failures(name: str) -> Fields:
+    failures = catalog.load_failures(name)
+    return {
+        "name": name,
+        "device_hours_per_failure": str(failures.device_hours_per_failure),
+        "mttr_hours": str(failures.mttr_hours),
+        "as_of": str(failures.as_of or "undated"),
+        "title": failures.title,
+    }
+
+
 _DESCRIBE: dict[str, Callable[[str], Fields]] = {
     "model": _model,
     "accelerator": _accelerator,
     "engine": _engine,
     "workload": _workload,
     "calibration": _calibration,
+    "failure": _failures,
 }
-KINDS_LISTED = ("model", "accelerator", "engine", "workload", "price", "calibration")
+KINDS_LISTED = (*_DESCRIBE, "price")

@@ -6,7 +6,7 @@ from decimal import Decimal
 from planner.blocks import Moe, Stack, distinct
 from planner.engine_inputs import Engine, SchedulerDefaults, Workspace
 from planner.inputs import Accelerator, MemoryGiven
-from planner.report import Basis
+from planner.report_base import Basis
 from planner.sharding import VOCAB_PADDING, Ranks, Stage
 from planner.units import DTYPE_BYTES, MIB, ceil_div, gib_to_bytes, round_up, scale_up
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from planner.inputs import Scenario
-from planner.latency import Performance, Speed
+from planner.latency import PERCENTILE, Performance, Speed
 from planner.units import show_seconds
 
 DIGITS = 4
@@ -25,6 +25,8 @@ class Objective:
     shown: Callable[[Performance], str]
     """What that comes to at a load."""
     asked: str
+    queues: bool = True
+    """Whether a queue without end misses it."""
     alone: str = ""
     """Why no load meets it, where that can be said shortly."""
 
@@ -37,21 +39,20 @@ def objectives_of(scenario: Scenario, speed: Speed) -> list[Objective]:
     if asked.itl_p95_s is not None:
         found.append(_itl(float(asked.itl_p95_s)))
     if asked.success_share is not None:
-        found.append(_success(scenario, speed, asked.success_share))
+        found.append(_success(scenario, asked.success_share))
     return found
 
 
 def _ttft(limit: float, speed: Speed) -> Objective:
-    slow = speed.mix.p95_band.tokens
-    prefill = speed.prefill_s(slow, 0)
+    slow, prefill = speed.p95_prefill
     alone = f"{slow:,}-token prompts cannot meet {show_seconds(limit)}: {show_seconds(prefill)} of prefill alone"
     return Objective(
         "ttft_p95",
         "p95 TTFT",
-        lambda at: at.ttft_p95_s <= limit,
+        lambda at: at.within(limit) >= PERCENTILE,
         lambda at: show_seconds(at.ttft_p95_s, DIGITS),
         f"{show_seconds(limit)} is asked for",
-        alone if prefill > limit else "",
+        alone=alone if prefill > limit else "",
     )
 
 
@@ -62,15 +63,16 @@ def _itl(limit: float) -> Objective:
         lambda at: at.itl_p95_s <= limit,
         lambda at: show_seconds(at.itl_p95_s, DIGITS),
         f"{show_seconds(limit)} is asked for",
+        queues=False,
     )
 
 
-def _success(scenario: Scenario, speed: Speed, share: Decimal) -> Objective:
+def _success(scenario: Scenario, share: Decimal) -> Objective:
     """Requests that end well, times those whose first token comes in time: the two are taken as independent."""
     ends, limit = scenario.workload.success_share, scenario.workload.objectives.ttft_p95_s
 
     def reached(at: Performance) -> float:
-        return float(ends) * (1.0 if limit is None else speed.within(at, float(limit)))
+        return float(ends) * (1.0 if limit is None else at.within(float(limit)))
 
     alone = f"{ends:%} of the requests end well whatever the fleet, and {share:%} are asked for" if ends < share else ""
     return Objective(
@@ -79,5 +81,5 @@ def _success(scenario: Scenario, speed: Speed, share: Decimal) -> Objective:
         lambda at: round(reached(at), SHARE_DIGITS) >= float(share),
         lambda at: f"{reached(at):.2%}",
         f"{share:%} are asked for",
-        alone,
+        alone=alone,
     )

@@ -158,6 +158,6 @@ def offline_tokens_per_s(
 def _shared_seconds(replica: Replica, run: OfflineRun, input_tokens: int, kv: float) -> float:
     """All steps that have prompts [s]."""
     batch, count = round(run.decodes), max(1, round(run.requests / run.shared))
-    decode = step_of(replica, batch, kv).seconds
-    prompt = prompts_terms(replica, batch, kv, input_tokens, count=count).seconds / count
-    return run.shared * decode + run.requests * prompt * replica.pipeline_share / replica.work.ranks.dp
+    decode = step_of(replica, batch, kv)
+    prompt = prompts_terms(replica, batch, kv, decode, input_tokens, count=count).seconds / count
+    return run.shared * decode.seconds + run.requests * prompt * replica.pipeline_share / replica.work.ranks.dp

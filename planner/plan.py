@@ -1,7 +1,9 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from math import ceil
 from typing import Any
 
@@ -10,21 +12,21 @@ from planner.cost import attempts_per_request
 from planner.deployment import Deployment, deploy
 from planner.derive import derivations, sources
 from planner.errors import InputError
-from planner.inputs import Scenario
-from planner.latency import Speed
+from planner.inputs import Scenario, Spares
+from planner.latency import Performance, Speed
 from planner.objectives import objectives_of
 from planner.pool import Pool, longest_context
 from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
-from planner.report import Capacity, Carry, Fleet, ModelFacts, Report, ScenarioFacts
+from planner.report import Capacity, Carry, Fleet, ModelFacts, Need, Report, ScenarioFacts
 from planner.report_cost import Without, cost_lines, devices_of, prefix_lines, prefix_part, reused_prefix
 from planner.report_cost import cost_part as cost_of
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
 from planner.sharding import Ranks
-from planner.sizing import Sizing, size
-from planner.units import ceil_div, counted
+from planner.sizing import Sizing, active_in, arriving_at, size
+from planner.units import ceil_div, counted, show_number
 
 NO_SPEED: dict[str, Any] = {"tpot_s": None, "itl_p95_s": None, "ttft_p95_s": None, "misses": ()}
 """Of devices that run no replica, or one whose speed is not predicted."""
@@ -71,6 +73,8 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
         cost=cost_part,
         carry=carry,
         prefix=prefix,
+        growth=(),
+        demand=None,
         assumptions=assumptions(deployment, latency),
         warnings=(
             *warnings(deployment, rank.memory, capacity, latency, why_not, fleet_part, cost_part),
@@ -88,6 +92,20 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
     )
 
 
+def monthly_usd(scenario: Scenario, counts: Iterable[int]) -> dict[int, Decimal]:
+    """What fleets of these numbers of active replicas cost a month, spares and other lines included.
+
+    raises: InputError where the scenario's parts do not go together
+    """
+    deployment = deploy(scenario)
+    capacity = capacity_part(deployment, governing_rank(deployment).pool)
+    return {count: _monthly_usd(scenario, _fleet(deployment, capacity, count)) for count in counts}
+
+
+def _monthly_usd(scenario: Scenario, fleet_part: Fleet) -> Decimal:
+    return cost_of(scenario, fleet_part, devices_of(scenario, fleet_part), None).monthly_usd
+
+
 def _speed(deployment: Deployment, pool: Pool) -> tuple[Speed | None, str]:
     """(the speed of one replica, or why it is not predicted).
 
@@ -101,7 +119,7 @@ def _speed(deployment: Deployment, pool: Pool) -> tuple[Speed | None, str]:
         asked = workload.objectives
         needing = {
             "calibration": deployment.scenario.calibration,
-            "workload.arrivals_per_s": workload.arrivals_per_s,
+            "workload.arrivals_per_s": deployment.scenario.arrivals_per_s,
             "workload.objectives": asked.ttft_p95_s or asked.itl_p95_s or asked.success_share,
         }
         for field, value in needing.items():
@@ -146,7 +164,7 @@ def _scenario_facts(scenario: Scenario, ranks: Ranks, concurrency: int | None) -
         context_tokens=scenario.context,
         mean_tokens=scenario.workload.mean_tokens,
         concurrency=concurrency,
-        arrivals_per_s=scenario.workload.arrivals_per_s,
+        arrivals_per_s=scenario.arrivals_per_s,
         ttft_p95_limit_s=objectives.ttft_p95_s,
         itl_p95_limit_s=objectives.itl_p95_s,
         success_share_limit=objectives.success_share,
@@ -199,23 +217,22 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity, sizing: Siz
 
 def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
-    spare = fleet.spare_replicas(active, scenario.spares, scenario.workload.objectives.availability)
-    bill = fleet.bill(active + spare, per_replica, scenario.price, scenario.commitment)
-    replica = scenario.spares.replica_availability
-    availability = (
-        [fleet.fleet_availability(active, n, float(replica)) for n in (spare, spare - 1)] if replica else None
-    )
+    plan = fleet.spare_plan(active, *_spare_rule(deployment))
+    found, whole_nodes = plan.redundancy, scenario.spares.devices_per_node in (None, scenario.price.devices)
+    spread = found.domains if found and whole_nodes and scenario.spares.failures else 0
+    bill = fleet.bill(active + plan.replicas, per_replica, scenario.price, scenario.commitment, spread)
     return Fleet(
         active_replicas=active,
-        spare_replicas=spare,
+        spare_replicas=plan.replicas,
+        spare_rules=tuple(Need(limit=rule.name, replicas=rule.replicas, text=rule.text) for rule in plan.rules),
         devices_per_replica=per_replica,
-        devices=(active + spare) * per_replica,
+        devices=(active + plan.replicas) * per_replica,
         billed_devices=bill.committed.billed_devices + bill.beyond.billed_devices,
         committed_devices=bill.committed.billed_devices,
         nodes=bill.nodes,
         slots=active * capacity.slots_per_replica,
-        availability=availability[0] if availability else None,
-        availability_one_spare_fewer=availability[1] if availability and spare else None,
+        availability=found.availability if found else None,
+        availability_one_fewer=found.one_fewer if found else None,
     )
 
 
@@ -234,6 +251,13 @@ def _without_prefix(deployment: Deployment, pool: Pool, capacity: Capacity) -> W
     return Without(found, sizing.binding.text)
 
 
+def _spare_rule(deployment: Deployment) -> tuple[Spares, Decimal | None, int, int]:
+    """What spares of a deployment follow from, beside the number of its active replicas."""
+    scenario = deployment.scenario
+    availability = scenario.workload.objectives.availability
+    return scenario.spares, availability, deployment.ranks.devices, scenario.price.devices
+
+
 def _carry(
     deployment: Deployment,
     pool: Pool,
@@ -245,14 +269,17 @@ def _carry(
     """What this many devices carry at the scenario's context, and the context they carry its concurrency at."""
     if devices is None or concurrency is None:
         return None
-    scenario, per_replica = deployment.scenario, deployment.ranks.devices
-    rule = scenario.spares, scenario.workload.objectives.availability
+    per_replica = deployment.ranks.devices
+    rule = _spare_rule(deployment)
     replicas = devices // per_replica
     active = fleet.active_within(replicas, *rule)
     waived = replicas > 0 and active == 0
     active = replicas if waived else active
-    spare = 0 if waived or not active else fleet.spare_replicas(active, *rule)
+    spare = 0 if waived or not active else fleet.spare_plan(active, *rule).replicas
     slots = active * capacity.slots_per_replica
+    if speed and active and deployment.scenario.arrivals_per_s is not None:
+        at = arriving_at(speed, deployment.scenario, active)
+        concurrency = active_in(deployment.scenario.workload, at, active)
     per_rank = ceil_div(concurrency, active * deployment.ranks.dp) if active else 0
     schedulable = bool(active) and (not deployment.max_num_seqs or per_rank <= deployment.max_num_seqs)
     return Carry(
@@ -272,19 +299,24 @@ def _carry(
 def _carried_speed(deployment: Deployment, speed: Speed, active: int, running: int) -> dict[str, Any]:
     """Times of the requests that this many replicas run, and the objectives that they miss."""
     scenario, ranges = deployment.scenario, ranges_of(deployment, speed)
-    rate = scenario.workload.arrivals_per_s
-    at = (
-        speed.active(ceil_div(running, active))
-        if rate is None
-        else speed.arriving(float(rate) / active, float(scenario.workload.burstiness))
-    )
-    missed = [each for each in objectives_of(scenario, speed) if at.saturated or not each.met(at)]
+    given = scenario.arrivals_per_s is None
+    at = speed.active(ceil_div(running, active)) if given else arriving_at(speed, scenario, active)
     return {
         "tpot_s": ranges_around(at.tpot.seconds, ranges.tpot, ranges),
         "itl_p95_s": ranges_around(at.itl_p95_s, ranges.tpot, ranges),
-        "ttft_p95_s": ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
-        "misses": tuple(
-            f"{each.what} is {'without end' if at.saturated else each.shown(at)} on these devices; {each.asked}"
-            for each in missed
-        ),
+        "ttft_p95_s": None if at.saturated else ranges_around(at.ttft_p95_s, ranges.ttft, ranges),
+        "misses": tuple(_misses(scenario, speed, at, active)),
     }
+
+
+def _misses(scenario: Scenario, speed: Speed, at: Performance, active: int) -> Iterator[str]:
+    """What these devices do not do: keep up with what arrives, and meet each objective."""
+    if at.saturated:
+        rate, serving = show_number(at.arrivals_per_s * active), counted(active, "active replica")
+        yield (
+            f"{rate} requests a second are more than the {serving} of these devices can serve: the queue grows without "
+            "end"
+        )
+    for objective in objectives_of(scenario, speed):
+        if not objective.met(at) and not (at.saturated and objective.queues):
+            yield f"{objective.what} is {objective.shown(at)} on these devices; {objective.asked}"

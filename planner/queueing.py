@@ -7,6 +7,12 @@ from statistics import NormalDist
 EXACT_POISSON = 500.0
 """Means up to this are summed term by term; above, the normal law differs by less than one request."""
 
+EXACT_SERVERS = 20_000
+"""Up to so many, Erlang C is summed server by server; above, its limit differs by less than 0.001."""
+
+MOST_DEVIATIONS = 30.0
+"""Of a normal law: what lies beyond is nothing."""
+
 PRECISION = 1e-7
 """Relative, of a quantile's time: finer than any digit shown."""
 
@@ -34,19 +40,36 @@ def concurrency_quantile(mean: float, quantile: float, burstiness: float = 1.0) 
     return max(1, count)
 
 
+def burstiness_of_part(burstiness: float, parts: int) -> float:
+    """Of each part of a stream that is divided at random.
+
+        z' = 1 + (z - 1) / k
+
+    burstiness: z, of the whole: variance over mean of the number active [1]
+    parts: k, of equal size [1]
+    returns: the same of each part [1]
+    assumes: each request goes to any of the parts, whatever the others do
+    source: binomial thinning of a number of mean m and variance z m: m / k, and m / k + (z - 1) m / k^2
+    """
+    return 1 + (burstiness - 1) / parts
+
+
 def erlang_c(servers: float, load: float) -> float:
     """Probability that an arrival finds every server busy.
 
         B(0) = 1, B(n) = a B(n-1) / (n + a B(n-1));  C = B / (1 - (a / c)(1 - B))
+        of many: C = 1 / (1 + b Phi(b) / phi(b)), b = (c - a) / sqrt(a)
 
-    servers: c; between whole numbers, C is interpolated [1]
+    servers: c; between whole numbers, B is interpolated [1]
     load: a, arrival rate x mean time in service [1]
     returns: probability; 1 where a is at least c [1]
     assumes: Poisson arrivals, exponential times
-    source: Erlang 1917; the recurrence of Jagerman 1974, BSTJ 53(3)
+    source: Erlang 1917; the recurrence of Jagerman 1974, BSTJ 53(3); Halfin and Whitt 1981, Operations Research 29(3)
     """
     if load >= servers:
         return 1.0
+    if servers > EXACT_SERVERS:
+        return _erlang_c_of_many(servers, load)
     blocked, whole = 1.0, floor(servers)
     for n in range(1, whole + 1):
         blocked = load * blocked / (n + load * blocked)
@@ -54,6 +77,12 @@ def erlang_c(servers: float, load: float) -> float:
     part = servers - whole
     blocked = blocked * (1 - part) + after * part
     return blocked / (1 - load / servers * (1 - blocked))
+
+
+def _erlang_c_of_many(servers: float, load: float) -> float:
+    spare = min((servers - load) / sqrt(load), MOST_DEVIATIONS)
+    normal = NormalDist()
+    return 1 / (1 + spare * normal.cdf(spare) / normal.pdf(spare))
 
 
 @dataclass(frozen=True, slots=True)

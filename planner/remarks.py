@@ -7,8 +7,8 @@ from planner.deployment import Deployment
 from planner.inputs import Scenario
 from planner.memory import RankMemory
 from planner.mixers import Attention
-from planner.parts import Cost
 from planner.report import Capacity, Fleet, Latency
+from planner.report_money import Cost
 from planner.tensors import EXPERT_SPLITS
 from planner.units import GIB, counted, show_seconds
 from planner.weights import checkpoint_dtype
@@ -26,7 +26,7 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
             f"{scenario.price.label}: the lowest dated on-demand price listed{_holding(deployment)}; --price chooses "
             "another"
         ),
-        "spares": f"spares: {_spares(deployment)} of the active replicas, rounded up; --set spares.fraction changes it",
+        "spares": _spares(deployment),
         "hours_per_month": f"{scenario.hours_per_month} hours a month, the FinOps convention",
     }
     lines = [chosen[name] for name in scenario.assumed if name in chosen]
@@ -42,6 +42,10 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
             f"{scenario.api_price.name} is compared with the reservation, the whole monthly cost, which is paid "
             "whatever is served"
         )
+    failures = scenario.spares.failures
+    if failures and failures.assumed:
+        fields = ", ".join(failures.assumed)
+        lines.append(f"failures {failures.name}: {fields}: the profile's assumption, not from its source")
     if deployment.kv_dtype_reason != "given":
         lines.append(f"KV cache dtype {deployment.kv_dtype} ({deployment.kv_dtype_reason})")
     dtype, asked = deployment.dtype, checkpoint_dtype(scenario.model.config)
@@ -56,12 +60,16 @@ def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str
     """What the figures of speed rest on."""
     workload = deployment.scenario.workload
     yield f"times by {latency.calibration}; low to high: {latency.range_basis}"
+    if latency.borrowed:
+        yield f"kernels that {latency.calibration} does not hold: {', '.join(latency.borrowed)}"
     if len(latency.bands) == 1:
         yield (
             f"workload {workload.name} gives no percentiles of its lengths: p95 TTFT is that of the longest prompt, "
             f"{latency.bands[0].input_tokens:,} tokens"
         )
-    if workload.arrivals_per_s is None:
+    if latency.output_tokens == 1:
+        yield "answers are one token long on average: TPOT and gaps between tokens are of the longer ones"
+    if deployment.scenario.arrivals_per_s is None:
         yield "each request that ends is followed by another at once: arrivals_per_s says how they come instead"
     if workload.requests_per_month:
         yield "input and output tokens bear the monthly cost by the time of a busy replica that each take"
@@ -83,8 +91,12 @@ def _holding(deployment: Deployment) -> str:
 
 
 def _spares(deployment: Deployment) -> str:
-    fraction = deployment.scenario.spares.fraction
-    return f"{fraction:.0%}" if fraction is not None else f"{deployment.scenario.spares.replicas}"
+    """The rule that nobody gave."""
+    spares = deployment.scenario.spares
+    if spares.failures is not None:
+        return f"spares: by failures {spares.failures.name} of whole instances; --set spares.failures changes it"
+    fraction = spares.fraction or 0
+    return f"spares: {fraction:.0%} of the active replicas, rounded up; --set spares.fraction changes it"
 
 
 def warnings(
@@ -131,7 +143,7 @@ def _speed_warnings(deployment: Deployment, latency: Latency) -> Iterator[str]:
     objectives, gpu = scenario.workload.objectives, scenario.accelerator
     if latency.calibration.endswith(" peaks"):
         yield f"nobody measured a {gpu.name} for this: times are by {latency.calibration}"
-    if scenario.workload.arrivals_per_s is not None and latency.utilisation > HIGH_UTILISATION:
+    if scenario.arrivals_per_s is not None and (latency.utilisation or 0) > HIGH_UTILISATION:
         yield (
             f"utilisation is {latency.utilisation:.0%}: near saturation small errors of the step time move waits many "
             "times over"
@@ -156,6 +168,8 @@ def _workload_warnings(deployment: Deployment) -> list[str]:
             f"the context of {scenario.context:,} tokens is below the {scenario.workload.context_tokens:,} of workload "
             f"{scenario.workload.name}: its longer requests are not planned for"
         )
+    if scenario.workload.burstiness != 1 and scenario.arrivals_per_s is None:
+        found.append("burstiness counts only where arrivals_per_s says how requests come: it is not used here")
     if scenario.workload.requests_per_month is None:
         found.append("the workload has no requests_per_month: cost per request and token is not given")
     return found
@@ -221,6 +235,11 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
         whole = f"{price.unit} is sold whole: " if price.sold_whole else ""
         found.append(
             f"{whole}{fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; {idle:,} stand idle"
+        )
+    spares = deployment.scenario.spares
+    if spares.failures and spares.devices_per_node is None and price.devices == 1:
+        found.append(
+            "devices sold one by one are taken to fail one by one: spares.devices_per_node says how many share a node"
         )
     if price.sold_whole and price.devices < deployment.ranks.devices:
         found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")

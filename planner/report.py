@@ -8,11 +8,13 @@ from datetime import date
 from decimal import Decimal
 from typing import Literal
 
-from planner.parts import Cost as Cost
-from planner.parts import Part, PrefixReuse
-from planner.printable import Printable
+from pydantic import model_validator
 
-Basis = Literal["given", "config", "checkpoint", "computed", "measured", "datasheet", "assumed"]
+from planner.printable import Printable
+from planner.report_base import Basis, Part
+from planner.report_demand import DemandRange, GrowthMonth
+from planner.report_money import Cost as Cost
+from planner.report_money import PrefixReuse
 
 
 class ScenarioFacts(Part):
@@ -157,6 +159,12 @@ class Range(Part):
     best: float
     high: float
 
+    @model_validator(mode="after")
+    def _ascending(self) -> "Range":
+        if not self.low <= self.best <= self.high:
+            raise ValueError(f"low {self.low:g}, best {self.best:g} and high {self.high:g} do not ascend")
+        return self
+
 
 class StepTime(Part):
     """Where the time of one decode step goes; the parts sum to it [s]."""
@@ -191,6 +199,8 @@ class Latency(Part):
     """How fast one replica serves the workload at its share of the load; times are of the best estimate."""
 
     calibration: Printable
+    borrowed: tuple[Printable, ...]
+    """Kernels that it does not hold, and the calibration whose constants stand in."""
     batch: int
     """Requests that decode together."""
     input_tokens: int
@@ -215,15 +225,16 @@ class Latency(Part):
     saturated_batch: int
     saturated_tokens_per_s: Range
     """Output tokens of one replica with every slot in use."""
-    arrivals_per_s: float
-    """At the whole fleet: given, or what its concurrency comes to."""
-    utilisation: float
+    arrivals_per_s: float | None
+    """At the whole fleet: given, or what its concurrency comes to; None, as utilisation and concurrency_mean, where
+    there is no fleet and the times are those of a request alone."""
+    utilisation: float | None
     """Arrivals over what the fleet can do."""
     saturated: bool
-    concurrency_mean: float
+    concurrency_mean: float | None
     """Requests in the whole fleet."""
     concurrency_p99: int | None
-    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals."""
+    """Not exceeded at 99 % of times; None where the concurrency is given instead of arrivals, or there is no fleet."""
     slot_wait_p95_s: float
     """What 95 % of the requests wait at most for a slot."""
     ttft_attained_share: float | None
@@ -246,6 +257,8 @@ class Fleet(Part):
 
     active_replicas: int
     spare_replicas: int
+    spare_rules: tuple[Need, ...]
+    """What each reason for spares asks for; the largest counts."""
     devices_per_replica: int
     devices: int
     billed_devices: int
@@ -258,7 +271,8 @@ class Fleet(Part):
     """Requests that the active replicas run at once."""
     availability: float | None
     """Share of the time that the active number of replicas works, where the spares follow from an availability."""
-    availability_one_spare_fewer: float | None
+    availability_one_fewer: float | None
+    """The same with one node fewer, or one replica where they fail apart; None where none is spare."""
 
 
 class Carry(Part):
@@ -279,8 +293,9 @@ class Carry(Part):
     """Mean, at the load that these devices get; None where no replica runs or no speed is predicted."""
     itl_p95_s: Range | None
     ttft_p95_s: Range | None
+    """None also where the queue grows without end."""
     misses: tuple[Printable, ...]
-    """Objectives that these devices do not meet."""
+    """Objectives that these devices do not meet, and arrivals that they cannot keep up with."""
 
 
 class Derivation(Part):
@@ -327,6 +342,10 @@ class Report(Part):
     cost: Cost | None
     carry: Carry | None
     prefix: PrefixReuse | None
+    growth: tuple[GrowthMonth, ...]
+    """Empty where the scenario gives no growth."""
+    demand: DemandRange | None
+    """None where nothing is uncertain, or no world has a plan."""
     assumptions: tuple[Printable, ...]
     warnings: tuple[Printable, ...]
     derivations: tuple[Derivation, ...]

@@ -10,9 +10,10 @@ from typing import Any
 from planner import cost, fleet
 from planner.accuracy import rounded
 from planner.derive_cache import line
-from planner.inputs import ApiPrice, Price, Scenario
-from planner.parts import ApiComparison, Cost, CostLine, PrefixReuse
+from planner.inputs import Price, Scenario
+from planner.money_inputs import ApiPrice
 from planner.report import Derivation, Fleet, Latency
+from planner.report_money import ApiComparison, Cost, CostLine, PrefixReuse
 from planner.units import cents, counted, show_rate
 from planner.workload_inputs import Prefix, Workload
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from planner.accuracy import kernel_p90, ranged, rounded, spread_of
 from planner.calibrate.serving_errors import Kind, Spread
-from planner.calibration import FittedKernel
+from planner.calibration import Calibration, FittedKernel
 from planner.deployment import Deployment
 from planner.derive_cache import line
 from planner.inputs import Scenario
@@ -14,12 +15,18 @@ from planner.latency import PERCENTILE, Performance, Speed
 from planner.queueing import wait_quantile_s
 from planner.report import Derivation, Latency, LengthBand, Range, StepTime
 from planner.serving import Replica
-from planner.sizing import Sizing
-from planner.units import counted, show_seconds
+from planner.sizing import Sizing, active_at_most
+from planner.units import counted, show_number, show_seconds
 
 CONTINUOUS = "Yu et al. 2022, Orca (continuous batching)"
 ROOFLINE = "Williams et al. 2009, doi:10.1145/1498765.1498785, by a calibration"
 LITTLE = "Little 1961, doi:10.1287/opre.9.3.383"
+NO_FLEET: dict[str, Any] = {
+    "arrivals_per_s": None,
+    "utilisation": None,
+    "concurrency_mean": None,
+    "concurrency_p99": None,
+}
 PARTS = {"kv": "KV reads", "launch": "launches"}
 """Parts of a step that text names otherwise."""
 
@@ -56,12 +63,12 @@ def ranges_of(deployment: Deployment, speed: Speed) -> Ranges:
         spread_of("tpot", kind, own_constants=own),
         spread_of("ttft", kind, own_constants=own),
         spread_of("throughput", kind, own_constants=own),
-        kernel_p90(tuple(_fits(speed.replica))),
+        kernel_p90([entry for _, entry in _fits(speed.replica)]),
     )
 
 
-def _fits(replica: Replica) -> Iterator[FittedKernel]:
-    """The fits that price this replica's large kernels."""
+def _fits(replica: Replica) -> Iterator[tuple[Calibration, FittedKernel]]:
+    """The fits that price this replica's large kernels, and the calibrations that they are from."""
     work, times = replica.work, replica.times
     cache = ("fp8", "bfloat16") if work.rules.fp8 else ("bfloat16",)
     forms = {matrix.form for layer in work.layers for matrix in layer.matrices} | {work.head.form}
@@ -69,8 +76,15 @@ def _fits(replica: Replica) -> Iterator[FittedKernel]:
     asked |= {("moe", GEMM_KEYS[layer.experts.form]) for layer in work.layers if layer.experts}
     asked |= {("decode_attention", cache), ("prefill_attention", ("bfloat16",))}
     for family, keys in sorted(asked):
-        _, entry, _ = times.entry(family, keys)
-        yield entry
+        calibration, entry, _ = times.entry(family, keys)
+        yield calibration, entry
+
+
+def _borrowed(replica: Replica) -> Iterator[str]:
+    """'moe of fp8_block by h100-sxm-vllm' for each that the calibration asked first does not hold."""
+    for calibration, entry in _fits(replica):
+        if calibration is not replica.times.first:
+            yield f"{entry.family} of {entry.key} by {calibration.name}"
 
 
 def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Ranges) -> Latency | None:
@@ -78,37 +92,63 @@ def latency_part(scenario: Scenario, speed: Speed, sizing: Sizing, ranges: Range
     found, mix = sizing.performance, speed.mix
     if found is None:
         return None
-    replicas = sizing.replicas or 1
-    arriving = scenario.workload.arrivals_per_s
     limit = scenario.workload.objectives.ttft_p95_s
-    per_s = float(arriving) if arriving is not None else found.arrivals_per_s * replicas
     saturated = ranges_around(speed.saturated_tokens_per_s, ranges.throughput, ranges)
-    utilisation = per_s / replicas * mix.output_tokens / speed.saturated_tokens_per_s
+    tpot = ranges_around(found.tpot.seconds, ranges.tpot, ranges)
+    first = ranges_around(found.ttft_mean_s, ranges.ttft, ranges)
     return Latency(
         calibration=calibration_name(speed),
+        borrowed=tuple(_borrowed(speed.replica)),
         batch=found.batch,
         input_tokens=mix.input_tokens,
         output_tokens=mix.output_tokens,
         cached_tokens=mix.cached_tokens,
         step=_step(found.tpot.decode),
-        tpot_s=ranges_around(found.tpot.seconds, ranges.tpot, ranges),
+        tpot_s=tpot,
         itl_p95_s=ranges_around(found.itl_p95_s, ranges.tpot, ranges),
-        ttft_mean_s=ranges_around(found.ttft_mean_s, ranges.ttft, ranges),
+        ttft_mean_s=first,
         ttft_p95_s=ranges_around(found.ttft_p95_s, ranges.ttft, ranges),
-        request_s=ranges_around(found.request_s, ranges.tpot, ranges),
+        request_s=_request_range(first, tpot, mix.output_tokens),
         longest_prefill_s=rounded(speed.prefill_s(mix.bands[-1].tokens, 0)),
         bands=tuple(_bands(speed, found)),
         saturated_batch=speed.slots,
         saturated_tokens_per_s=saturated,
-        arrivals_per_s=rounded(per_s),
-        utilisation=rounded(utilisation),
         saturated=found.saturated,
-        concurrency_mean=rounded(found.concurrency * replicas if arriving is not None else sizing.concurrency or 1),
-        concurrency_p99=sizing.concurrency if arriving is not None else None,
         slot_wait_p95_s=rounded(found.slot_wait.quantile_s(PERCENTILE)),
-        ttft_attained_share=None if limit is None else rounded(speed.within(found, float(limit))),
+        ttft_attained_share=None if limit is None else rounded(found.within(float(limit))),
         range_basis=ranges.basis,
+        **_fleet_load(scenario, speed, sizing, found),
     )
+
+
+def _request_range(first: Range, each: Range, output_tokens: int) -> Range:
+    """Of a whole request: the ends of its parts' ranges together."""
+    low, best, high = (
+        rounded(getattr(first, end) + (output_tokens - 1) * getattr(each, end)) for end in ("low", "best", "high")
+    )
+    return Range(low=low, best=best, high=high)
+
+
+def _fleet_load(scenario: Scenario, speed: Speed, sizing: Sizing, found: Performance) -> dict[str, Any]:
+    """What the whole fleet does; nothing where no number of replicas meets every need.
+
+    rate = L / T by Little's law where L requests are active;  L = rate x T where requests arrive
+    """
+    workload, replicas = scenario.workload, sizing.replicas
+    if replicas is None:
+        return NO_FLEET
+    if scenario.arrivals_per_s is None:
+        mean, p99 = float(sizing.concurrency or 0), None
+        per_s = mean / found.request_s
+    else:
+        mean, per_s = found.concurrency * replicas, float(scenario.arrivals_per_s)
+        p99 = active_at_most(workload, mean)
+    return {
+        "arrivals_per_s": rounded(per_s),
+        "utilisation": rounded(per_s / replicas * speed.mix.output_tokens / speed.saturated_tokens_per_s),
+        "concurrency_mean": rounded(mean),
+        "concurrency_p99": p99,
+    }
 
 
 def ranges_around(best: float, spread: Spread, ranges: Ranges) -> Range:
@@ -181,16 +221,23 @@ def latency_lines(scenario: Scenario, speed: Speed, sizing: Sizing, latency: Lat
     rate = f"{speed.saturated_tokens_per_s:,.0f} tokens/s of one replica"
     text = f"{counted(speed.slots, 'request')} decode, {prompt} a prompt: {rate}"
     yield line("latency.saturated_tokens_per_s", text, source=CONTINUOUS)
-    replicas = sizing.replicas or 1
-    each = speed.saturated_tokens_per_s / mix.output_tokens
-    text = f"{latency.arrivals_per_s:.3g} requests/s / ({replicas:,} x {each:.3g}) = {latency.utilisation:.1%}"
+    yield from _load_lines(scenario, speed, sizing, latency)
+
+
+def _load_lines(scenario: Scenario, speed: Speed, sizing: Sizing, latency: Latency) -> Iterator[Derivation]:
+    if latency.arrivals_per_s is None:
+        return
+    each, request = speed.saturated_tokens_per_s / latency.output_tokens, show_seconds(latency.request_s.best)
+    rate = f"{show_number(latency.arrivals_per_s)} requests/s"
+    if latency.concurrency_p99 is None:
+        text = f"{counted(sizing.concurrency or 0, 'active request')} / {request} = {rate}"
+        yield line("latency.arrivals_per_s", text, source=LITTLE)
+    text = f"{rate} / ({sizing.replicas:,} x {show_number(each)}) = {latency.utilisation:.1%}"
     yield line("latency.utilisation", text)
     if latency.concurrency_p99 is not None:
-        text = (
-            f"{latency.arrivals_per_s:.3g} requests/s x {show_seconds(found.request_s)} = "
-            f"{latency.concurrency_mean:.3g} active on average; 99th percentile of {_law(scenario)}: "
-            f"{latency.concurrency_p99:,}"
-        )
+        mean = show_number(latency.concurrency_mean or 0)
+        text = f"{rate} x {request} = {mean} active on average; 99th percentile of "
+        text += f"{_law(scenario)}: {latency.concurrency_p99:,}"
         yield line("latency.concurrency_p99", text, source=LITTLE)
 
 

@@ -1,6 +1,6 @@
 """How long one engine step takes on a rank: every kernel's bytes, FLOPs and messages, priced by a calibration."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.cache_specs import INDEX_SCALE_BYTES, compressed_bytes_per_state, latent_bytes_per_token, token_bytes
@@ -20,6 +20,8 @@ from planner.mixers import Attention, CompressedAttention, LatentAttention, Mixe
 from planner.rank_work import Experts, Matrix, RankWork
 from planner.units import DTYPE_BYTES
 
+MOST_CHUNKS = 64
+"""Chunks of a prompt that are priced one by one; what they take grows almost linearly with what is cached."""
 SPARSE_TOKENS = 2048
 """Cached tokens that the indexer of sparse attention picks (DeepSeek-V3.2's index_topk)."""
 GATED_MATRICES = 3
@@ -344,10 +346,15 @@ def _state(mixer: State, work: RankWork, times: KernelTimes, requests: int, toke
     return moved + Terms(compute=flops / speed if tokens > requests else 0.0)
 
 
-def chunks(tokens: int, most: int | None, prior: int = 0) -> Iterable[Prompt]:
-    """A prompt as the scheduler cuts it: chunks of at most `most` tokens, each after those before it."""
-    size, done = most or tokens, 0
-    while done < tokens:
-        part = min(size, tokens - done)
-        yield Prompt(part, prior + done)
-        done += part
+def chunks(tokens: int, most: int | None, prior: int = 0) -> Iterator[tuple[Prompt, int]]:
+    """(a chunk of a prompt as the scheduler cuts it, of at most `most` tokens after those before it; how many alike).
+
+    Of more than MOST_CHUNKS full ones, neighbours count as alike: each stands in the middle of its own.
+    """
+    size = most or tokens
+    full = (tokens - 1) // size
+    spans = min(full, MOST_CHUNKS)
+    for span in range(spans):
+        first, after = full * span // spans, full * (span + 1) // spans
+        yield Prompt(size, prior + size * (first + after - 1) // 2), after - first
+    yield Prompt(tokens - full * size, prior + full * size), 1

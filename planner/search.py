@@ -278,7 +278,7 @@ def _facts(scenario: Scenario) -> SearchFacts:
         workload=workload.name,
         context_tokens=scenario.context,
         concurrency=workload.concurrency,
-        arrivals_per_s=workload.arrivals_per_s,
+        arrivals_per_s=scenario.arrivals_per_s,
         ttft_p95_limit_s=objectives.ttft_p95_s,
         itl_p95_limit_s=objectives.itl_p95_s,
         success_share_limit=objectives.success_share,

@@ -3,9 +3,9 @@
 from decimal import Decimal
 from typing import Literal
 
-from planner.parts import Part
 from planner.printable import Printable
 from planner.report import Range
+from planner.report_base import Part
 
 
 class Choice(Part):

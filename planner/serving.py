@@ -77,32 +77,38 @@ def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1,
     return _with_prompts(replica, 0, 0.0, tokens, prior, count, ranks)
 
 
-def prompts_terms(replica: Replica, batch: int, kv: float, tokens: int, prior: int = 0, count: int = 1) -> Terms:
-    """What prompts of one length add to the steps that they share with a batch of decodes."""
-    steps = sum(1 for _ in prompt_steps(replica, batch, tokens, prior, count))
-    return _with_prompts(replica, batch, kv, tokens, prior, count) + step_of(replica, batch, kv).times(-steps)
+def prompts_terms(
+    replica: Replica, batch: int, kv: float, decode: Terms, tokens: int, prior: int = 0, count: int = 1
+) -> Terms:
+    """What prompts of one length add to the steps that they share with a batch of decodes.
+
+    decode: the step of these decodes alone
+    """
+    steps = sum(alike for _, alike in prompt_steps(replica, batch, tokens, prior, count))
+    return _with_prompts(replica, batch, kv, tokens, prior, count) + decode.times(-steps)
 
 
 def _with_prompts(
     replica: Replica, batch: int, kv: float, tokens: int, prior: int, count: int, ranks: float | None = None
 ) -> Terms:
     total = Terms()
-    for prompts in prompt_steps(replica, batch, tokens, prior, count):
-        total += step_of(replica, batch, kv, prompts, ranks)
+    for prompt, alike in prompt_steps(replica, batch, tokens, prior, count):
+        total += step_of(replica, batch, kv, (prompt,), ranks).times(alike)
     return total
 
 
-def prompt_steps(replica: Replica, batch: int, tokens: int, prior: int, count: int) -> Iterator[tuple[Prompt, ...]]:
-    """The prompts of each step: as many whole ones as fit, or one in chunks."""
+def prompt_steps(replica: Replica, batch: int, tokens: int, prior: int, count: int) -> Iterator[tuple[Prompt, int]]:
+    """(the prompts of a step, how many steps hold such): as many whole ones as fit, or one in chunks."""
     room = None if replica.chunk_tokens is None else max(1, replica.chunk_tokens - ceil(batch / replica.groups))
     if room is None or tokens <= room:
-        most = count if room is None else max(1, room // tokens)
-        for start in range(0, count, most):
-            yield (Prompt(tokens, prior, min(most, count - start)),)
+        most = count if room is None else min(count, room // tokens)
+        steps, rest = divmod(count, most)
+        yield Prompt(tokens, prior, most), steps
+        if rest:
+            yield Prompt(tokens, prior, rest), 1
         return
-    for _ in range(count):
-        for chunk in chunks(tokens, room, prior):
-            yield (chunk,)
+    for chunk, alike in chunks(tokens, room, prior):
+        yield chunk, alike * count
 
 
 def tpot(
@@ -136,7 +142,7 @@ def tpot(
         prompts = prefill_terms(replica, new, prior, count)
         due = due * (batch - 1) / (2 * batch) if in_waves else due
     else:
-        prompts = prompts_terms(replica, batch, kv, new, prior, count)
+        prompts = prompts_terms(replica, batch, kv, decode, new, prior, count)
     found = Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
     streamed = replica.times.server_token_s * batch / replica.work.ranks.dp
     return Tpot(decode + Terms(launch=max(0.0, streamed - found.seconds)), found.prefill)

@@ -10,9 +10,10 @@ from planner.fleet import active_replicas
 from planner.inputs import Scenario
 from planner.latency import Performance, Speed
 from planner.objectives import Objective, objectives_of
-from planner.queueing import concurrency_quantile
+from planner.queueing import burstiness_of_part, concurrency_quantile
 from planner.report import Capacity, Need
-from planner.units import ceil_div, counted
+from planner.units import ceil_div, counted, show_number
+from planner.workload_inputs import Workload
 
 CONCURRENCY_PERCENTILE = 0.99
 """Of the number of requests active at once: what memory must hold where only arrivals are given."""
@@ -52,8 +53,8 @@ def size(scenario: Scenario, capacity: Capacity, speed: Speed | None) -> Sizing:
     workload = scenario.workload
     if speed is None:
         return Sizing((_held(capacity, workload.concurrency or 0),), workload.concurrency or 0, None)
-    if workload.arrivals_per_s is not None:
-        return _sized(_Arriving(scenario, capacity, speed, float(workload.arrivals_per_s)))
+    if scenario.arrivals_per_s is not None:
+        return _sized(_Arriving(scenario, capacity, speed, float(scenario.arrivals_per_s)))
     return _sized(_Active(scenario, capacity, speed, workload.concurrency or 0))
 
 
@@ -72,6 +73,27 @@ def _held(capacity: Capacity, active: int, text: str = "are active", replicas: i
         holds = f"the scheduler runs {counted(slots, 'request')} per replica, where {memory},"
     needed = active_replicas(active, slots) if replicas is None else replicas
     return Need(limit=held_by(capacity), replicas=needed, text=f"{holds} and {active:,} {text}")
+
+
+def active_at_most(workload: Workload, mean: float) -> int:
+    """Requests active at once, 99 % of the time, where so many are on average."""
+    return concurrency_quantile(mean, CONCURRENCY_PERCENTILE, float(workload.burstiness))
+
+
+def arriving_at(speed: Speed, scenario: Scenario, replicas: int) -> Performance:
+    """One of so many replicas, each with an equal share of what arrives.
+
+    raises: ValueError where the scenario has no arrivals
+    """
+    if scenario.arrivals_per_s is None:
+        raise ValueError("the scenario has no arrivals_per_s")
+    bursts = burstiness_of_part(float(scenario.workload.burstiness), replicas)
+    return speed.arriving(float(scenario.arrivals_per_s) / replicas, bursts)
+
+
+def active_in(workload: Workload, at: Performance, replicas: int) -> int:
+    """Requests active at once in so many replicas: as many as given, or the 99th percentile of what arrivals keep."""
+    return max(workload.concurrency or 0, active_at_most(workload, replicas * at.concurrency))
 
 
 class _Active:
@@ -101,8 +123,8 @@ class _Active:
         rate = month / (float(self.scenario.hours_per_month) * 3600)
         each = self.speed.saturated_tokens_per_s / self.speed.mix.output_tokens
         text = (
-            f"{month:,} requests a month are {rate:.3g} a second on average, and a replica with every slot in use does "
-            f"{each:.3g}"
+            f"{month:,} requests a month are {show_number(rate)} a second on average, and a replica with every slot in "
+            f"use does {show_number(each)}"
         )
         return [held, Need(limit="throughput", replicas=max(1, ceil(rate / each)), text=text)]
 
@@ -114,19 +136,16 @@ class _Arriving:
 
     def __init__(self, scenario: Scenario, capacity: Capacity, speed: Speed, per_s: float) -> None:
         self.scenario, self.capacity, self.speed, self.per_s = scenario, capacity, speed, per_s
-        self.bursts = float(scenario.workload.burstiness)
-        self.at = cache(lambda replicas: speed.arriving(per_s / replicas, self.bursts))
+        self.at = cache(lambda replicas: arriving_at(speed, scenario, replicas))
 
     @cached_property
     def idle(self) -> Performance:
         """A replica at which next to nothing arrives."""
-        return self.speed.arriving(self.per_s / MOST_REPLICAS, self.bursts)
+        return self.at(MOST_REPLICAS)
 
     def active(self, replicas: int) -> int:
-        """Requests active at once: as many as given, or their 99th percentile."""
-        given = self.scenario.workload.concurrency or 0
-        mean = replicas * self.at(replicas).concurrency
-        return max(given, concurrency_quantile(mean, CONCURRENCY_PERCENTILE, self.bursts))
+        """Requests active at once."""
+        return active_in(self.scenario.workload, self.at(replicas), replicas)
 
     def needs(self) -> list[Need]:
         """Of memory, and of the arrivals themselves."""
@@ -136,16 +155,20 @@ class _Arriving:
         count = least(lambda k: not at(k).saturated and at(k).slot_wait.probability <= SLOT_WAIT_SHARE)
         each = self.speed.saturated_tokens_per_s / self.speed.mix.output_tokens
         text = (
-            f"{self.per_s:.3g} requests a second arrive, and a replica with every slot in use does {each:.3g}; with "
-            f"{counted(count, 'replica')} {at(count).slot_wait.probability:.1%} of them wait for a slot, and at most "
-            f"{SLOT_WAIT_SHARE:.0%} may"
+            f"{show_number(self.per_s)} requests a second arrive, and a replica with every slot in use does "
+            f"{show_number(each)}; with {counted(count, 'replica')} {at(count).slot_wait.probability:.1%} of them wait "
+            f"for a slot, and at most {SLOT_WAIT_SHARE:.0%} may"
         )
         return [held, Need(limit="throughput", replicas=count, text=text)]
 
     def _active_text(self, replicas: int) -> str:
         if self.active(replicas) == self.scenario.workload.concurrency:
             return "are active"
-        return f"are active at most, 99 % of the time, in {replicas:,}"
+        text = f"are active at most, 99 % of the time, with {counted(replicas, 'replica')}"
+        if replicas == 1:
+            return text
+        fewer = self.overload if self.at(replicas - 1).saturated else f"it is {self.active(replicas - 1):,}"
+        return f"{text}; with {replicas - 1:,} {fewer}"
 
 
 def _sized(load: _Active | _Arriving) -> Sizing:
@@ -153,7 +176,8 @@ def _sized(load: _Active | _Arriving) -> Sizing:
     needs = (*load.needs(), *(_need(objective, load) for objective in objectives))
     replicas = Sizing(needs, None, None).replicas
     if replicas is None:
-        return Sizing(needs, load.scenario.workload.concurrency, load.idle)
+        met = max(need.replicas for need in needs if need.replicas is not None)
+        return Sizing(needs, load.active(met), load.idle)
     return Sizing(needs, load.active(replicas), load.at(replicas))
 
 

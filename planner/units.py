@@ -65,3 +65,8 @@ def show_seconds(seconds: float, digits: int = 3) -> str:
             scaled = seconds * scale
             return f"{scaled:,.0f} {unit}" if abs(scaled) >= 999.5 else f"{scaled:.{digits}g} {unit}"
     return "0 s"
+
+
+def show_number(value: float, digits: int = 3) -> str:
+    """A number with this many digits, or all before the point: never 1e+03."""
+    return f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"

@@ -69,7 +69,10 @@ class Workload(Input):
     """Requests active at the peak; absent: what arrivals_per_s keeps active."""
     arrivals_per_s: Positive | None = None
     """Requests that arrive at the peak, over the whole fleet [1/s]."""
-    burstiness: Annotated[Positive, Field(le=10_000)] = Decimal(1)
+    peak_to_mean: Annotated[Positive, Field(ge=1, le=1000)] | None = None
+    """The busiest ten minutes over the month's mean; with requests_per_month it gives arrivals_per_s where nothing else
+    says the load."""
+    burstiness: Annotated[Positive, Field(ge=Decimal("0.01"), le=10_000)] = Decimal(1)
     """Variance over mean of the number of requests active at once, were nothing to queue: 1 for Poisson arrivals."""
     requests_per_month: Count | None = None
     """Requests submitted in a month."""
@@ -97,8 +100,12 @@ class Workload(Input):
 
     @model_validator(mode="after")
     def _load_is_given(self) -> "Workload":
-        if self.concurrency is None and self.arrivals_per_s is None:
-            raise ValueError("concurrency or arrivals_per_s is needed: how many requests are active, or arrive")
+        by_month = self.peak_to_mean is not None and self.requests_per_month is not None
+        if self.concurrency is None and self.arrivals_per_s is None and not by_month:
+            raise ValueError(
+                "concurrency or arrivals_per_s is needed: how many requests are active, or arrive; requests_per_month "
+                "with peak_to_mean also says it"
+            )
         return self
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ import yaml
 
 from planner import catalog, prices, replica
 from planner.calibrate import serving_errors, shipped
+from planner.calibration import Calibration
 from planner.catalog import load_model, load_scenario, load_scenario_file
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
@@ -444,3 +445,29 @@ def test_an_estimate_opens_only_what_it_names() -> None:
     with opened_files() as found:
         estimate(load({"price": {"usd_per_hour": 1}, "workload": WORKLOAD}))
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("family", "constants", "message"),
+    [
+        ("gemm", {"floor_us": 1e300}, "kernels.0.constants.kernel.floor_us: Input should be less than"),
+        (
+            "gemm",
+            {"memory_efficiency": 1e-300},
+            "kernels.0.constants.kernel.memory_efficiency: Input should be",
+        ),
+        ("gemm", {"serial_ns_per_step": 1e308}, "kernels.0.constants.kernel.serial_ns_per_step: Input should be less"),
+        ("gemm", {"latency_us": 1.0, "gb_per_s": 1.0}, "kernels.0.constants.collective.floor_us: is not a field"),
+        ("collective", {}, "constants of a kernel, for family collective"),
+    ],
+)
+def test_constants_that_no_step_can_be_priced_by_are_refused(
+    family: str, constants: dict[str, float], message: str
+) -> None:
+    errors = {"points": 1, "median_percent": 1.0, "p90_percent": 1.0, "max_percent": 1.0, "bias_percent": 0.0}
+    given = {"floor_us": 1.0, "memory_efficiency": 1.0, "compute_efficiency": 1.0, **constants}
+    kernel = {"family": family, "key": "bfloat16", "version": "1", "constants": given, "residual": errors}
+    texts = ("name", "gpu", "engine", "engine_version", "peaks", "holdout_rule", "selection", "source")
+    fields = dict.fromkeys(texts, "test") | {"points_used": 1, "kernels": [kernel], "as_of": "2026-01-01"}
+    with pytest.raises(InputError, match=message):
+        validate(Calibration, fields, Origin("mine.yaml"))

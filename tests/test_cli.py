@@ -21,7 +21,7 @@ from planner.report import Comparison, Report
 from planner.saved import read
 from tests.scenarios import EXAMPLES, ROOT
 
-COMMANDS = ("estimate", "compare", "search", "report", "import", "schema", "catalog")
+COMMANDS = ("estimate", "compare", "search", "check", "report", "import", "schema", "catalog")
 VALIDATE = ("memory", "logs", "kernels", "serving", "throughput")
 ESTIMATE = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
 TOO_SMALL = ("estimate", "--model", "llama-3.1-70b", "--gpu", "l4", "--workload", "chat")
@@ -138,7 +138,7 @@ def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "estimate_scenario", interrupt)
+    monkeypatch.setattr(cli, "plan_demand", interrupt)
     result = run(*ESTIMATE)
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "planner: interrupted\n")
 
@@ -277,7 +277,7 @@ def test_a_flag_lands_on_its_field(monkeypatch: pytest.MonkeyPatch, flag: str, v
         seen.append(scenario)
         return estimate(scenario, devices)
 
-    monkeypatch.setattr(cli, "estimate_scenario", spy)
+    monkeypatch.setattr(cli, "plan_demand", spy)
     run(*ESTIMATE, flag, value)
     run(*ESTIMATE)
     changed, plain = (  # --gpu again adds one; the day is no part of what is written

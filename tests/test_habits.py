@@ -15,16 +15,17 @@ from tests.scenarios import ROOT
 PACKAGE = ROOT / "planner"
 FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
-    "units", "errors", "printable", "origin", "parts", "report", "search_report", "queueing", "output", "documents",
-    "input_types", "engine_inputs", "workload_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint",
-    "prices", "catalog", "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names",
-    "quantisation", "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment",
-    "rank", "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "fleet",
+    "units", "errors", "printable", "origin", "report_base", "report_demand", "report_mix", "report_money", "report",
+    "search_report", "queueing", "output", "documents", "input_types", "engine_inputs", "workload_inputs",
+    "money_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices", "catalog",
+    "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation", "sharding",
+    "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank", "calibrate",
+    "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "availability", "fleet",
     "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
-    "remarks", "proposals", "plan", "space", "search", "search_inputs", "engine_logs", "validate", "validate_logs",
-    "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved",
-    "compare", "console", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli",
-    "__main__",
+    "remarks", "proposals", "plan", "demand", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs",
+    "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing",
+    "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
+    "cli_calibrate", "cli_search", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -62,6 +63,9 @@ FORMULA_FILES = (
     "pool",
     "memory",
     "fleet",
+    "availability",
+    "mix_solver",
+    "demand",
     "cost",
     "report_memory",
     "roofline",
@@ -73,7 +77,9 @@ FORMULA_FILES = (
     "offline_benchmark",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
-HEAVY = ("torch", "pynvml", "joblib", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest")
+HEAVY = (
+    "torch", "pynvml", "joblib", "highspy", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest",
+)  # fmt: skip
 
 
 def module_of(path: Path) -> str:
@@ -157,7 +163,14 @@ def test_only_plots_import_the_plotting_library() -> None:
 
 def test_formulas_are_found() -> None:
     names = {function.name for function in formulas()}
-    assert {"kv_bytes_per_token", "forward_bytes", "spare_replicas", "device_month_usd", "score_matrix_bytes"} <= names
+    assert {
+        "kv_bytes_per_token",
+        "forward_bytes",
+        "k_of_n",
+        "redundancy",
+        "device_month_usd",
+        "score_matrix_bytes",
+    } <= names
     assert {"reserved_blocks", "held_blocks", "prefill_blocks", "latent_bytes_per_token", "plain_blocks"} <= names
 
 

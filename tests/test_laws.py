@@ -29,8 +29,8 @@ from planner.cost import (
 from planner.deployment import deploy
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
-from planner.fleet import active_replicas, active_within, bill, place, spare_replicas
-from planner.inputs import ApiPrice, Commitment, Price, PriceList, Spares
+from planner.fleet import active_replicas, active_within, bill, place, spare_plan
+from planner.inputs import Commitment, Price, PriceList, Spares
 from planner.kv_cache import (
     FP8_DTYPES,
     CacheSpec,
@@ -44,6 +44,7 @@ from planner.kv_cache import (
     reserved_blocks,
 )
 from planner.mixers import Attention
+from planner.money_inputs import ApiPrice
 from planner.origin import Origin
 from planner.plan import estimate
 from planner.pool import BlockPool, PlainPool, Pool, TokenPool, longest_context
@@ -217,11 +218,11 @@ def test_more_concurrency_never_takes_fewer_replicas(one: int, other: int, slots
 
 @given(st.integers(0, 10**4), spares)
 def test_spares_of_a_fleet_are_found_again(active: int, rule: Spares) -> None:
-    replicas = active + spare_replicas(active, rule)
+    replicas = active + spare_plan(active, rule).replicas
     if active:
         assert active_within(replicas, rule) == active
         assert active_within(replicas - 1, rule) == active - 1
-    assert spare_replicas(active, rule) <= spare_replicas(active + 1, rule)
+    assert spare_plan(active, rule).replicas <= spare_plan(active + 1, rule).replicas
 
 
 @given(counts, st.integers(1, 64), prices)
@@ -264,6 +265,8 @@ def test_every_replica_is_billed_once_and_a_commitment_whole(
     assert 0 <= found.on_commitment <= replicas
     assert found.on_commitment * each <= found.committed.billed_devices
     assert found.beyond == place(replicas - found.on_commitment, each, price)
+    spread = bill(replicas, each, price, commitment, 50)  # over 50 instances, those of the commitment among them
+    assert spread.beyond.nodes is None or (spread.nodes or 0) >= 50
     alone = bill(replicas, each, price, None)
     assert (alone.committed.billed_devices, alone.on_commitment, alone.beyond) == (0, 0, place(replicas, each, price))
 

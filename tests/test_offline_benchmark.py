@@ -70,7 +70,8 @@ def test_the_rate_by_hand() -> None:
     run = schedule(2, 2, 4096, 1024, 100)
     assert (dict(run.alone), run.shared) == ({2: 99}, 1)
     step, kv = step_of(mixing, 2, 1024 + 50).seconds, 1024 + 50
-    prompts = prompts_terms(mixing, 0, kv, 1024, count=2).seconds + step_of(mixing, 0, kv).seconds
+    decode = step_of(mixing, 0, kv)
+    prompts = prompts_terms(mixing, 0, kv, decode, 1024, count=2).seconds + decode.seconds
     assert offline_tokens_per_s(mixing, run, 1024, 100, (1, 2)) == pytest.approx(200 / (99 * step + prompts))
 
 

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.queueing import (
+    EXACT_SERVERS,
     NO_WAIT,
     Wait,
     both_within,
+    burstiness_of_part,
     concurrency_quantile,
     erlang_c,
     server_wait,
@@ -32,6 +34,21 @@ def test_erlang_c_is_its_textbook_sum(servers: int, load: float) -> None:
     last = load**servers / factorial(servers) * servers / (servers - load)
     whole = sum(load**n / factorial(n) for n in range(servers)) + last
     assert erlang_c(servers, load) == pytest.approx(last / whole)
+
+
+def test_parts_of_a_bursty_stream_are_less_bursty() -> None:
+    assert burstiness_of_part(9, 1) == 9
+    assert burstiness_of_part(9, 4) == 3
+    assert burstiness_of_part(1, 7) == 1
+    assert burstiness_of_part(0.5, 2) == 0.75
+
+
+@pytest.mark.parametrize("spare", [0.1, 1.0, 3.0])
+def test_many_servers_are_counted_by_their_limit_without_a_jump(spare: float) -> None:
+    few, many = (erlang_c(servers, servers - spare * servers**0.5) for servers in (EXACT_SERVERS, EXACT_SERVERS + 1))
+    assert many == pytest.approx(few, abs=0.001)
+    assert erlang_c(1e12, 1e12 - spare * 1e6) == pytest.approx(few, abs=0.001)
+    assert erlang_c(1e12, 1.0) < 1e-9
 
 
 def test_one_server_is_busy_as_often_as_it_works() -> None:

@@ -3,6 +3,8 @@
 from dataclasses import fields
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.calibrate.forms import Peaks, Work, gemm_work, kernel_seconds
 from planner.calibration import KernelConstants
@@ -11,7 +13,7 @@ from planner.kernel_times import KernelTimes, Terms, kernel_terms
 from planner.mixers import Attention, LatentAttention, State
 from planner.rank_work import Matrix, RankWork, rank_work
 from planner.replica import arithmetic_of
-from planner.roofline import Prompt, Step, StepPrices, banded_share, chunks, latent_work, visible
+from planner.roofline import MOST_CHUNKS, Prompt, Step, StepPrices, banded_share, chunks, latent_work, visible
 from tests.replicas import times, work
 from tests.scenarios import scenario
 
@@ -200,8 +202,18 @@ def test_data_parallel_attention_sends_tokens_to_experts_and_back() -> None:
 
 
 def test_chunks_cover_a_prompt() -> None:
-    assert list(chunks(10, 4)) == [Prompt(4, 0), Prompt(4, 4), Prompt(2, 8)]
-    assert list(chunks(10, None, prior=3)) == [Prompt(10, 3)]
+    assert list(chunks(10, 4)) == [(Prompt(4, 0), 1), (Prompt(4, 4), 1), (Prompt(2, 8), 1)]
+    assert list(chunks(10, None, prior=3)) == [(Prompt(10, 3), 1)]
+
+
+@given(tokens=st.integers(1, 10**7), most=st.integers(1, 9000), prior=st.integers(0, 10**6))
+def test_alike_chunks_cover_a_prompt_and_stand_where_theirs_do_on_average(tokens: int, most: int, prior: int) -> None:
+    found = list(chunks(tokens, most, prior))
+    assert len(found) <= MOST_CHUNKS + 1
+    assert sum(chunk.tokens * alike for chunk, alike in found) == tokens
+    full = (tokens - 1) // most
+    middle = sum((chunk.prior - prior) * alike for chunk, alike in found[:-1])
+    assert middle == pytest.approx(full * (full - 1) / 2 * most, abs=full)
 
 
 @pytest.mark.parametrize("gpu", ["l40s", "a100-sxm-80gb", "b200-sxm", "b300-sxm", "gb200", "gb300", "h100-nvl", "a10g"])

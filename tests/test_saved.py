@@ -16,8 +16,8 @@ from planner.errors import InputError
 from planner.inputs import Model
 from planner.plan import estimate
 from planner.report import Comparison, Report
+from tests.scenarios import CHAT, report
 from tests.scenarios import example as worked_example
-from tests.scenarios import report
 
 RESULTS: dict[str, Report | Comparison] = {
     "worked example": estimate(worked_example("16k"), devices=8),
@@ -97,6 +97,24 @@ def test_what_is_not_this_versions_report_is_refused(
         fields["reports"][0].update(change)
     else:
         fields.update(change)
+    with pytest.raises(InputError, match=message):
+        read_back(tmp_path, json.dumps(fields), "json")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("utilisation", float("nan"), "latency.utilisation: "),
+        ("concurrency_mean", float("inf"), "latency.concurrency_mean: "),
+        ("tpot_s", {"low": 5, "best": 1, "high": 3}, "low 5, best 1 and high 3 do not ascend"),
+    ],
+)
+def test_figures_of_speed_are_finite_and_their_ranges_ascend(
+    field: str, value: object, message: str, tmp_path: Path
+) -> None:
+    workload = {**CHAT, "arrivals_per_s": 5}
+    fields = report("llama-3.1-8b", overrides={"workload": workload}).model_dump(mode="json")
+    fields["latency"][field] = value
     with pytest.raises(InputError, match=message):
         read_back(tmp_path, json.dumps(fields), "json")
 

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from planner.roofline import Step
+from planner.roofline import MOST_CHUNKS, Prompt, Step
 from planner.serving import (
     benchmark_ttft,
     first_token,
     prefill_terms,
+    prompt_steps,
+    prompts_terms,
     saturated_tokens_per_s,
     step_of,
     tpot,
@@ -58,6 +60,15 @@ def test_a_cached_prefix_shortens_prefill_and_nothing_else() -> None:
 def test_a_prompt_over_the_chunk_is_cut() -> None:
     whole, cut = (prefill_terms(replica(chunk=chunk), 16384) for chunk in (None, 2048))
     assert whole.seconds < cut.seconds < 1.5 * whole.seconds
+
+
+def test_a_batch_that_fills_its_steps_is_priced_at_once_and_as_chunk_by_chunk() -> None:
+    """Prompts of 8,000 tokens beside 505 decodes of 512: 1,143 chunks of 7 tokens."""
+    run, kv = replica(chunk=512), 8128.0
+    found = prompts_terms(run, 505, kv, step_of(run, 505, kv), 8000).seconds
+    steps = [step_of(run, 505, kv, (Prompt(min(7, 8000 - done), done),)).seconds for done in range(0, 8000, 7)]
+    assert found == pytest.approx(sum(steps) - len(steps) * step_of(run, 505, kv).seconds, rel=1e-3)
+    assert len(list(prompt_steps(run, 511, 8000, 0, 255))) <= MOST_CHUNKS + 1  # of 2,040,000 steps
 
 
 def test_saturated_throughput_by_hand() -> None:

@@ -1,15 +1,18 @@
 """Fleets sized by memory, throughput and latency: the largest need, each with its reason, or why none is enough."""
 
-from decimal import Decimal
+import re
 from typing import Any
 
 import pytest
 
+from planner.catalog import load_scenario
 from planner.errors import InputError
-from planner.fleet import fleet_availability, spare_replicas
-from planner.inputs import Spares
+from planner.origin import Origin
+from planner.plan import estimate
+from planner.queueing import concurrency_quantile
 from planner.report import Report
-from tests.scenarios import CHAT, report, vendor_model
+from planner.units import show_number
+from tests.scenarios import CHAT, report, scenario, vendor_model
 
 
 def planned(
@@ -54,6 +57,127 @@ def test_the_largest_need_is_the_fleet_and_binds() -> None:
     assert fewer.fleet.active_replicas > found.fleet.active_replicas
 
 
+def test_bursts_of_a_fleet_are_thinned_over_its_replicas() -> None:
+    """Bursts of more requests than a replica has slots do not mean that no fleet serves them."""
+    found = planned(concurrency=None, arrivals_per_s="0.1", burstiness=50, overrides={"engine_options.max_num_seqs": 4})
+    counts = needs(found)
+    assert counts["throughput"] is not None
+    assert 1 < counts["throughput"] < 100
+    more = needs(
+        planned(concurrency=None, arrivals_per_s=40, burstiness=9, overrides={"engine_options.max_num_seqs": 4})
+    )
+    even = needs(planned(concurrency=None, arrivals_per_s=40, overrides={"engine_options.max_num_seqs": 4}))
+    assert more["throughput"] > even["throughput"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("requests", [1, 7, 64, 199])
+def test_littles_law_holds_where_replicas_share_active_requests_unevenly(requests: int) -> None:
+    found = planned(concurrency=requests, objectives={"ttft_p95_s": "0.135"})
+    assert found.latency is not None
+    assert found.latency.concurrency_mean == requests
+    assert found.latency.arrivals_per_s == pytest.approx(requests / found.latency.request_s.best, rel=1e-4)
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 5}])
+def test_where_no_fleet_is_enough_none_has_a_load(load: dict[str, Any]) -> None:
+    """What is active at once is still known, and so is what given devices carry."""
+    asked = {**CHAT, **load, "objectives": {"ttft_p95_s": "0.01"}}
+    workload = {name: value for name, value in asked.items() if value is not None}
+    found = estimate(scenario("llama-3.1-8b", overrides={"workload": workload}), devices=4)
+    assert found.fleet is None
+    assert found.latency is not None
+    assert found.latency.batch == 1
+    part = found.latency
+    assert [part.arrivals_per_s, part.utilisation, part.concurrency_mean, part.concurrency_p99] == [None] * 4
+    assert found.scenario.concurrency in (64, 16)
+    assert found.carry is not None
+    assert found.carry.misses
+
+
+@pytest.mark.parametrize("objectives", [{}, {"ttft_p95_s": 2, "itl_p95_s": "0.05", "success_share": "0.95"}])
+def test_devices_that_cannot_keep_up_are_said_to_queue_without_end(objectives: dict[str, Any]) -> None:
+    """Gaps between tokens have an end all the same, and shares of requests are not times."""
+    asked = {**CHAT, "arrivals_per_s": 200, "concurrency": 64, "objectives": objectives}
+    found = estimate(scenario("llama-3.1-8b", overrides={"workload": asked}), devices=2).carry
+    assert found is not None
+    assert found.ttft_p95_s is None
+    assert found.misses[0].startswith("200 requests a second are more than the 1 active replica of these devices")
+    assert [miss.split(" is ")[0] for miss in found.misses[1:]] == ["p95 of the gaps between tokens"] * bool(objectives)
+    assert not any("is without end" in miss for miss in found.misses)
+
+
+def test_a_request_is_as_uncertain_as_its_parts() -> None:
+    """An answer of one token is its first."""
+    short, long = (planned(output_tokens={"mean": tokens, "max": 1000}).latency for tokens in (1, 211))
+    assert short is not None
+    assert long is not None
+    assert short.request_s == short.ttft_mean_s
+    one = planned(output_tokens={"mean": 1, "max": 1000})
+    assert any(line.startswith("answers are one token long on average: TPOT") for line in one.assumptions)
+    for end in ("low", "best", "high"):
+        parts = getattr(long.ttft_mean_s, end) + 210 * getattr(long.tpot_s, end)
+        assert getattr(long.request_s, end) == pytest.approx(parts, rel=1e-5)
+
+
+def test_memorys_need_says_how_many_are_active_with_fewer_replicas() -> None:
+    """27 fit into one replica, and fewer than 27 are active in two: one replica is slower, and holds more."""
+    found = planned(concurrency=None, arrivals_per_s=10, requests_per_month=None)
+    assert needs(found)["kv_memory"] == 2
+    assert found.scenario.concurrency is not None
+    assert found.scenario.concurrency <= 27
+    text = re.fullmatch(r"KV memory holds 27 .* with 2 replicas; with 1 it is (\d+)", found.needs[0].text)
+    assert text is not None
+    assert int(text[1]) > 27
+    overloaded = planned(concurrency=None, arrivals_per_s=200, overrides={"engine_options.kv_cache_bytes": 10**13})
+    assert overloaded.needs[0].text.endswith("with 8 the queue grows without end")
+
+
+def test_large_rates_are_written_out() -> None:
+    found = planned(concurrency=None, arrivals_per_s=5000)
+    assert "5,000 requests a second arrive" in found.needs[1].text
+    assert str(planned(concurrency=None, arrivals_per_s="1e3").scenario.arrivals_per_s) == "1000"
+    assert not any("e+" in line.text for line in found.derivations if line.path.startswith("latency."))
+    assert [show_number(value) for value in (999.4, 999.6, 12345.6, 0.38051)] == ["999", "1,000", "12,346", "0.381"]
+
+
+def test_devices_hold_what_their_own_replicas_keep_active() -> None:
+    """Fewer and slower replicas keep more requests active than the fleet that was sized."""
+    asked = {**CHAT, "arrivals_per_s": 10, "concurrency": None, "objectives": {}}
+    one = scenario("llama-3.1-8b", overrides={"workload": {k: v for k, v in asked.items() if v is not None}})
+    found = estimate(one, devices=2)
+    assert found.carry is not None
+    assert found.fleet is not None
+    assert (found.carry.active_replicas, found.fleet.active_replicas) == (1, 2)
+    assert found.carry.running_requests == 27 < found.carry.running_requests + found.carry.queued_requests
+
+
+def test_the_99th_percentile_is_of_the_arrivals_whatever_concurrency_is_given() -> None:
+    found = planned(concurrency=64, arrivals_per_s=5)
+    assert found.latency is not None
+    assert found.latency.concurrency_mean is not None
+    assert found.latency.concurrency_p99 == concurrency_quantile(found.latency.concurrency_mean, 0.99) < 64
+    assert found.scenario.concurrency == 64
+
+
+def test_a_pool_of_a_billion_slots_is_sized_at_once() -> None:
+    """An engine without max_num_seqs, 100 TB of cache and requests of two tokens."""
+    overrides = {
+        "engine": "generic",
+        "memory": {"workspace_gib": 1, "reserve_gib": 1},
+        "engine_options.kv_cache_bytes": 10**14,
+    }
+    lengths: dict[str, Any] = {"input_tokens": {"mean": 1}, "output_tokens": {"mean": 1}, "context_tokens": 512}
+    found = planned(overrides=overrides, concurrency=None, arrivals_per_s=10**6, burstiness="0.01", **lengths)
+    assert found.latency is not None
+    assert found.latency.saturated_batch > 10**7
+
+
+def test_burstiness_has_bounds() -> None:
+    for outside in ("0.001", "10001"):
+        with pytest.raises(InputError, match="burstiness"):
+            planned(concurrency=None, arrivals_per_s=1, burstiness=outside)
+
+
 @pytest.mark.parametrize("load", [{"concurrency": 64}, {"concurrency": None, "arrivals_per_s": 30}])
 def test_a_stricter_objective_never_takes_fewer_replicas(load: dict[str, Any]) -> None:
     for name, limits in (("ttft_p95_s", ("2", "0.2", "0.15", "0.135")), ("itl_p95_s", ("0.05", "0.02", "0.0085"))):
@@ -80,6 +204,7 @@ def test_arrivals_say_how_many_are_active_and_the_fleet_holds_them() -> None:
     assert found.fleet is not None
     assert found.scenario.concurrency == found.latency.concurrency_p99 <= found.fleet.slots  # type: ignore[operator]
     assert found.latency.concurrency_mean == pytest.approx(40 * found.latency.request_s.best, rel=1e-4)
+    assert found.latency.utilisation is not None
     assert 0 < found.latency.utilisation < 1
     assert set(needs(found)) == {"kv_memory", "throughput"}
     given = planned(concurrency=500, arrivals_per_s=40)
@@ -205,47 +330,6 @@ def test_a_worse_calibration_widens_the_range() -> None:
     assert a100.tpot_s.high / a100.tpot_s.best > h100.tpot_s.high / h100.tpot_s.best
 
 
-@pytest.mark.parametrize(
-    ("target", "spares"), [("0.999", {4: 1, 8: 2, 32: 3, 128: 6}), ("0.9999", {4: 2, 8: 3, 32: 4, 128: 7})]
-)
-def test_spares_of_an_availability_by_k_of_n(target: str, spares: dict[int, int]) -> None:
-    rule = Spares(replica_availability=Decimal("0.99"))
-    for active, spare in spares.items():
-        assert spare_replicas(active, rule, Decimal(target)) == spare
-        assert fleet_availability(active, spare, 0.99) >= float(target) > fleet_availability(active, spare - 1, 0.99)
-
-
-def test_availability_of_two_of_three_by_hand() -> None:
-    assert fleet_availability(2, 1, 0.9) == pytest.approx(0.9**3 + 3 * 0.9**2 * 0.1)
-    assert fleet_availability(10_000, 200, 0.99) == pytest.approx(0.99987, abs=5e-4)
-    assert fleet_availability(3, 1, 0.0) == 0
-
-
-def test_an_availability_buys_its_spares_and_shows_one_fewer() -> None:
-    found = planned(objectives={"availability": "0.999"}, overrides={"spares": {"replica_availability": "0.99"}})
-    assert found.fleet is not None
-    assert (found.fleet.active_replicas, found.fleet.spare_replicas) == (3, 1)
-    assert found.fleet.availability == pytest.approx(fleet_availability(3, 1, 0.99))
-    assert found.fleet.availability_one_spare_fewer == pytest.approx(0.99**3)
-
-
-@pytest.mark.parametrize(
-    ("spares", "objectives", "message"),
-    [
-        ({"fraction": "0.2"}, {"availability": "0.999"}, "needs spares.replica_availability"),
-        ({"replica_availability": "0.99"}, {}, "needs workload.objectives.availability"),
-        ({"replica_availability": "0.99", "fraction": "0.2"}, {"availability": "0.9"}, "give one of"),
-        ({"replica_availability": "0.001"}, {"availability": "0.999999"}, "is too low for objectives.availability"),
-        ({"replica_availability": "1"}, {"availability": "0.9"}, "replica_availability"),
-    ],
-)
-def test_availability_without_its_figures_is_refused(
-    spares: dict[str, Any], objectives: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        planned(overrides={"spares": spares}, objectives=objectives)
-
-
 @pytest.mark.parametrize("rate", ["1e14", "100000000"])
 def test_a_load_that_no_fleet_serves_is_refused(rate: str) -> None:
     with pytest.raises(InputError, match="do not serve this load"):
@@ -274,3 +358,22 @@ def test_more_active_than_arrivals_keep_is_what_was_given() -> None:
 def test_percentiles_that_fall_are_refused(lengths: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         planned(input_tokens=lengths)
+
+
+def test_kernels_that_a_calibration_lacks_are_named_with_their_lender() -> None:
+    found = planned("qwen3-30b-a3b", "gb200").latency
+    assert found is not None
+    assert any(line.startswith("moe of bfloat16 by ") for line in found.borrowed)
+    own = planned("qwen3-30b-a3b").latency
+    assert own is not None
+    assert own.borrowed == ()
+
+
+def test_bursts_without_arrivals_are_said_to_be_unused() -> None:
+    assert any("burstiness counts only" in warning for warning in planned(burstiness=3).warnings)
+
+
+def test_what_a_flag_replaces_is_no_assumption_of_the_profile() -> None:
+    named = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "workload": "chat"}
+    given = load_scenario({}, Origin("test"), {**named, "workload.concurrency": 9})
+    assert given.workload.assumed == ("requests_per_month", "success_share")

@@ -5,10 +5,14 @@ from collections.abc import Iterable, Sequence
 from planner.render.tables import (
     BAND_HEADS,
     CURVE_HEADS,
+    GROWTH_HEADS,
+    WORLD_HEADS,
     band_rows,
     compared,
     cost_rows,
     curve_rows,
+    demand_lines,
+    growth_rows,
     headings,
     main_rows,
     need_lines,
@@ -17,6 +21,7 @@ from planner.render.tables import (
     source_line,
     subject,
     title,
+    world_rows,
 )
 from planner.report import Comparison, Report
 
@@ -38,6 +43,9 @@ def _report(report: Report) -> str:
             "",
             *_listed(CURVE_HEADS, curve_rows(report)),
             *_listed(BAND_HEADS, band_rows(report)),
+            *_listed(GROWTH_HEADS, growth_rows(report)),
+            *_listed(WORLD_HEADS, world_rows(report)),
+            *_bullets("Uncertain demand", demand_lines(report)),
             f"**Binds: {_plain(report.binding_limit)}.** {_plain(report.binding_reason)}",
             *_bullets("Replicas that each limit asks for", need_lines(report)),
             *_bullets("Warnings", report.warnings),

@@ -237,7 +237,7 @@ ROWS = (
         ("fleet.active_replicas", "fleet.spare_replicas", "fleet.devices_per_replica"),
     ),
     Row("fleet", "availability", "fleet.availability", "nines", ("fleet.spare_replicas",), optional=True),
-    Row("fleet", "  with one spare fewer", "fleet.availability_one_spare_fewer", "nines", optional=True),
+    Row("fleet", "  with one node fewer", "fleet.availability_one_fewer", "nines", optional=True),
     Row("fleet", "instances", "fleet.nodes", "count", ("fleet.devices", "scenario.price"), optional=True),
     Row(
         "fleet",

@@ -8,10 +8,14 @@ from typing import Any
 from planner.render.row import Row
 from planner.render.rows import CARRY_ROWS, ROWS
 from planner.report import Range, Report, Source
-from planner.units import GIB, KIB, MIB, counted, show_rate, show_seconds
+from planner.units import GIB, KIB, MIB, counted, show_number, show_rate, show_seconds
 
 LONGEST_HEADING = 20
 CURVE_HEADS = ("context, tokens", "reserved per request", "held while decoding")
+GROWTH_HEADS = ("month", "load", "active replicas", "devices billed", "monthly cost")
+WORLD_HEADS = ("world", "probability", "active replicas", "its own cost", "regret")
+MOST_WORLDS = 9
+"""Of those that a table shows; a saved report holds all."""
 BAND_HEADS = ("prompts", "of all", "longest, tokens", "prefill alone", "p95 TTFT")
 
 
@@ -69,7 +73,7 @@ _SHOW: dict[str, Callable[[Any], str]] = {
     "seconds": lambda amount: show_seconds(float(amount)),
     "range": show_range,
     "rates": _show_rates,
-    "number": lambda amount: f"{amount:.3g}" if amount < 1000 else f"{amount:,.0f}",
+    "number": show_number,
     "nines": lambda amount: f"{amount:.4%}".replace("%", " %"),
     "share": lambda amount: f"{amount:.2%}".replace("%", " %"),
     "text": str,
@@ -139,6 +143,53 @@ def band_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
         )
         for band in bands
     ]
+
+
+def growth_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
+    """Month, load, replicas, devices billed and cost of a growing load."""
+    return [
+        (
+            str(each.month),
+            f"x{each.load:.2f}",
+            show(each.active_replicas, "count"),
+            show(each.billed_devices, "count"),
+            show(each.monthly_usd, "usd"),
+        )
+        for each in report.growth
+    ]
+
+
+def world_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
+    """Values, probability, replicas, cost and regret of each world, likeliest first."""
+    worlds = report.demand.worlds if report.demand else ()
+    return [
+        (
+            ", ".join(each.values),
+            show(each.weight, "share"),
+            show(each.active_replicas, "count"),
+            show(each.monthly_usd, "usd"),
+            show(each.regret, "number"),
+        )
+        for each in sorted(worlds, key=lambda world: -world.weight)[:MOST_WORLDS]
+    ]
+
+
+def demand_lines(report: Report) -> list[str]:
+    """What the plan comes to over all worlds."""
+    found = report.demand
+    if found is None:
+        return []
+    low, high = found.active_replicas_low, found.active_replicas_high
+    lines = [
+        f"{counted(len(found.worlds), 'world')}: {low:,} to {counted(high, 'active replica')}, "
+        f"{show_usd(found.monthly_usd_low)} to {show_usd(found.monthly_usd_high)} a month",
+        f"least regret: {counted(found.least_regret_replicas, 'active replica')}, "
+        f"{show_usd(found.least_regret_monthly_usd)} a month in the middle world, enough with a probability of "
+        f"{show(found.enough_share, 'share')}",
+    ]
+    if found.infeasible_share:
+        lines.append(f"no fleet serves the load with a probability of {show(found.infeasible_share, 'share')}")
+    return lines
 
 
 def need_lines(report: Report) -> list[str]:

@@ -11,10 +11,14 @@ from rich.text import Text
 from planner.render.tables import (
     BAND_HEADS,
     CURVE_HEADS,
+    GROWTH_HEADS,
+    WORLD_HEADS,
     band_rows,
     compared,
     cost_rows,
     curve_rows,
+    demand_lines,
+    growth_rows,
     headings,
     main_rows,
     need_lines,
@@ -23,6 +27,7 @@ from planner.render.tables import (
     source_line,
     subject,
     title,
+    world_rows,
 )
 from planner.report import Change, Comparison, Report
 
@@ -44,6 +49,11 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
         parts += [Text("\nKV bytes of one request over its context", style="bold cyan"), _listed(CURVE_HEADS, curve)]
     if bands := band_rows(report):
         parts += [Text("\nTime to first token by length of the prompt", style="bold cyan"), _listed(BAND_HEADS, bands)]
+    if growth := growth_rows(report):
+        parts += [Text("\nGrowth", style="bold cyan"), _listed(GROWTH_HEADS, growth)]
+    if worlds := world_rows(report):
+        parts += [Text("\nUncertain demand", style="bold cyan"), _listed(WORLD_HEADS, worlds)]
+        parts += [Text(line) for line in demand_lines(report)]
     parts.append(_limit(report))
     parts += _remarks("Replicas that each limit asks for", need_lines(report))
     parts += _remarks("Warnings", report.warnings, "yellow")

@@ -1,17 +1,10 @@
-"""What reports are made of: their frozen base, and the parts that are about money."""
+"""The parts of a report that are about money."""
 
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from planner.printable import Printable
-
-
-class Part(BaseModel):
-    """Base of every part of a report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+from planner.report_base import Part
 
 
 class CostLine(Part):

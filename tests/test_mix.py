@@ -1,0 +1,111 @@
+"""Fleets of several types: the integer program against brute force, and never dearer than a single type."""
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import pytest
+
+pytest.importorskip("highspy")
+
+from planner.errors import InputError
+from planner.inputs import Scenario
+from planner.mix import plan_mix
+from planner.mix_solver import cheapest_mix
+from tests.scenarios import CHAT, scenario
+
+
+def offered(gpu: str, **overrides: Any) -> Scenario:
+    workload = {**CHAT, "concurrency": None, "arrivals_per_s": 40, "objectives": {"ttft_p95_s": 1}}
+    return scenario("llama-3.1-8b", gpu, {"workload": workload, "price": {"usd_per_hour": 4}, **overrides})
+
+
+def test_a_cheap_type_takes_what_it_can_and_a_dear_one_the_rest() -> None:
+    """20/s of small requests, 10/s on each $1 replica; 3/s of large ones, which only $10 replicas serve, 2/s each.
+
+    Two dear replicas are needed, half of one is left over and does 6/s of the small ones; 14/s take two cheap ones.
+    """
+    found = cheapest_mix([Fraction(1), Fraction(10)], [20.0, 3.0], [[10.0, 12.0], [0.0, 2.0]])
+    assert found.replicas == (2, 2)
+    assert found.shares[1] == (0.0, 1.0)
+    assert found.shares[0][0] >= 14 / 20 - 1e-6
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_optimum_by_brute_force(seed: int) -> None:
+    """Two types and two buckets, every number of replicas tried with every split of the first bucket in hundredths."""
+    usd = [Fraction(2 + seed % 3), Fraction(5)]
+    rates, capacities = [4.0 + seed, 2.0], [[1.5, 4.0 + seed % 2], [0.5, 3.0]]
+
+    def enough(counts: tuple[int, int]) -> bool:
+        for first, second in product(range(101), repeat=2):
+            used = [
+                first / 100 * rates[0] / capacities[0][0] + second / 100 * rates[1] / capacities[1][0],
+                (1 - first / 100) * rates[0] / capacities[0][1] + (1 - second / 100) * rates[1] / capacities[1][1],
+            ]
+            if all(load <= count + 1e-9 for load, count in zip(used, counts, strict=True)):
+                return True
+        return False
+
+    best = min(usd[0] * a + usd[1] * b for a, b in product(range(9), range(5)) if enough((a, b)))
+    found = cheapest_mix(usd, rates, capacities)
+    cost = sum(price * count for price, count in zip(usd, found.replicas, strict=True))
+    assert cost <= best  # hundredths are coarser than the program's shares
+    assert cost >= best - min(usd)
+
+
+def test_shares_cover_each_bucket_and_fit_the_replicas() -> None:
+    usd, rates = [Fraction(3), Fraction(7), Fraction(4)], [9.0, 4.0, 0.5]
+    capacities = [[2.0, 5.0, 0.0], [1.0, 3.0, 2.0], [0.0, 0.2, 0.3]]
+    found = cheapest_mix(usd, rates, capacities)
+    for shares in found.shares:
+        assert sum(shares) == pytest.approx(1)
+    for kind, count in enumerate(found.replicas):
+        load = sum(
+            shares[kind] * rate / of_types[kind]
+            for shares, rate, of_types in zip(found.shares, rates, capacities, strict=True)
+            if of_types[kind]
+        )
+        assert load <= count + 1e-6
+
+
+def test_a_bucket_that_no_type_serves_is_named() -> None:
+    with pytest.raises(InputError, match="bucket 2"):
+        cheapest_mix([Fraction(1)], [1.0, 1.0], [[1.0], [0.0]])
+
+
+def test_a_mix_is_never_dearer_than_its_best_type_alone() -> None:
+    types = [offered("h100-sxm"), offered("l40s", price={"usd_per_hour": "1.2"}), offered("a100-sxm-80gb")]
+    found = plan_mix(types)
+    assert found.best_single_monthly_usd is not None
+    assert found.monthly_usd <= found.best_single_monthly_usd
+    alone = [plan_mix([each]) for each in types]
+    assert found.monthly_usd <= min(each.monthly_usd for each in alone)
+    assert found.best_single_monthly_usd == min(each.monthly_usd for each in alone)
+
+
+def test_one_more_type_never_makes_the_mix_dearer() -> None:
+    few = plan_mix([offered("h100-sxm")]).monthly_usd
+    more = plan_mix([offered("h100-sxm"), offered("l40s", price={"usd_per_hour": "0.8"})]).monthly_usd
+    assert more <= few
+
+
+def test_twice_the_price_is_twice_the_cost() -> None:
+    one, two = (
+        plan_mix([offered(gpu, price={"usd_per_hour": usd}) for gpu in ("h100-sxm", "l40s")]).monthly_usd
+        for usd in (2, 4)
+    )
+    assert two == 2 * one
+
+
+def test_a_type_that_holds_no_request_is_left_out_and_none_is_refused() -> None:
+    small = offered("t4")
+    assert plan_mix([small, offered("h100-sxm")]).parts[0].choice.startswith("h100-sxm")
+    with pytest.raises(InputError, match="nothing to mix"):
+        plan_mix([small])
+
+
+def test_a_mix_needs_arrivals() -> None:
+    active = scenario("llama-3.1-8b", overrides={"workload": CHAT})
+    with pytest.raises(InputError, match="a mix needs arrivals"):
+        plan_mix([active])
