@@ -136,12 +136,40 @@ def test_throughput_command(tmp_path: Path) -> None:
         (f"{ROW},1,2", "rows.csv:2: has more cells than the header"),
         (ROW.replace("a,", f"{'a' * 400},"), "rows.csv:2: id: longer than 300 characters"),
         (ROW.replace("a,", '"a,'), "rows.csv:2: is not CSV"),
+        (
+            ROW.replace(",50,", ",1e-5000,"),
+            "rows.csv:2: silicon_ttft_ms: '1E-5000' is out of range: accepted is 0, for ",
+        ),
+        (ROW.replace(",50,", ",1e-300,"), "rows.csv:2: silicon_ttft_ms: '1E-300' is out of range: accepted is 0"),
     ],
 )
 def test_a_hostile_row_is_refused_at_its_line(tmp_path: Path, line: str, complaint: str) -> None:
     found = RUNNER.invoke(app, ["validate", "serving", str(rows_file(tmp_path, line))])
     assert found.exit_code == 2
     assert complaint in found.stderr
+
+
+@pytest.mark.parametrize("named", ["a\u2028b", "a\x85b", "a\x0bb", '"a\nb"', '"a,""b"""'])
+def test_an_id_comes_back_as_it_was(tmp_path: Path, named: str) -> None:
+    out = tmp_path / "out.csv"
+    path = rows_file(tmp_path, ROW.replace("a,", f"{named},"))
+    found = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out)])
+    assert found.exit_code == 0, found.stderr
+    with path.open(encoding="utf-8", newline="") as given, out.open(encoding="utf-8", newline="") as written:
+        assert [row["id"] for row in csv.DictReader(written)] == [row["id"] for row in csv.DictReader(given)]
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        (f",{HEADER}", f"0,{ROW}"),  # a data frame's index has no name
+        (f"{HEADER},,", f"{ROW},,"),
+        (HEADER, f"{ROW},,"),
+        (HEADER.replace(",", " , "), ROW.replace(",", " , ")),
+    ],
+)
+def test_cells_that_say_nothing_are_passed_over(header: str, line: str) -> None:
+    assert read_latency(f"{header}\n{line}\n", "rows.csv") == read_latency(f"{HEADER}\n{ROW}\n", "rows.csv")
 
 
 @pytest.mark.parametrize("header", ["id,isl", HEADER.replace("system", "id"), ""])
