@@ -23,7 +23,17 @@ from planner.cli_options import (
     overrides_of,
 )
 from planner.cli_results import write
-from planner.console import DONE, NOT_FEASIBLE, ForceOption, Format, FormatOption, OutputOption, counting, hub_cache
+from planner.console import (
+    DONE,
+    NOT_FEASIBLE,
+    ForceOption,
+    Format,
+    FormatOption,
+    OutputOption,
+    check_output,
+    counting,
+    hub_cache,
+)
 from planner.input_types import MOST_COUNTED, MOST_RANKS
 from planner.render.search import DEFAULT_TOP, Shown
 
@@ -113,6 +123,7 @@ def search(
         "max_num_batched_tokens": max_num_batched_tokens,
         "max_num_seqs": max_num_seqs,
     }
+    check_output(output, force=force)
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
     with counting("choices") as step:

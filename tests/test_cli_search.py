@@ -102,6 +102,13 @@ def test_too_many_choices_are_refused_at_once() -> None:
     assert time.monotonic() - start < 5
 
 
+def test_an_output_that_must_stay_is_refused_before_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.search.search", None)
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+    message = refused(*SEARCH, "-o", str(tmp_path / "mine.txt"))
+    assert message == f"planner: {tmp_path / 'mine.txt'}: exists already; --force overwrites it\n"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_an_interrupted_search_stops_its_workers_and_ends_with_130(tmp_path: Path) -> None:
     limits = [part for n in range(100, 500) for part in ("--max-num-seqs", str(n))]

@@ -92,6 +92,21 @@ def test_the_command_writes_predictions_and_refusals(tmp_path: Path) -> None:
     assert again.exit_code == 2
 
 
+def test_what_cannot_be_written_is_refused_before_any_row_is_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.validate_serving.score_serving", None)
+    rows, out = rows_file(tmp_path, ROW), tmp_path / "out.csv"
+    command = ["validate", "serving", str(rows), "--predictions", str(out)]
+    found = RUNNER.invoke(app, [*command, "--format", "yaml"])
+    assert (found.exit_code, out.exists()) == (2, False)
+    out.write_text("mine", "utf-8")
+    found = RUNNER.invoke(app, command)
+    assert (found.exit_code, found.stderr, out.read_text("utf-8")) == (
+        2, f"planner: {out}: exists already; --force overwrites it\n", "mine"
+    )  # fmt: skip
+
+
 def test_refused_rows_count_against_us(tmp_path: Path) -> None:
     path = rows_file(tmp_path, ROW, ROW.replace("Llama-3.1-8B-Instruct", "Nothing-9B"))
     found = RUNNER.invoke(app, ["validate", "serving", str(path), "--format", "json"])
