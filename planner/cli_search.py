@@ -33,6 +33,7 @@ from planner.console import (
     check_output,
     counting,
     hub_cache,
+    stopping_when_terminated,
 )
 from planner.input_types import MOST_COUNTED, MOST_RANKS
 from planner.render.search import DEFAULT_TOP, Shown
@@ -126,7 +127,7 @@ def search(
     check_output(output, force=force)
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
-    with counting("choices") as step:
+    with counting("choices") as step, stopping_when_terminated():
         result = search_space(loaded, space, jobs=jobs, step=step)
     write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))
     raise typer.Exit(DONE if result.candidates else NOT_FEASIBLE)

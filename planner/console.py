@@ -5,6 +5,7 @@ With the cli modules, the only place that prints, reads the environment or exits
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -79,6 +80,20 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     with progress() as bar:
         task = bar.add_task(what)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def stopping_when_terminated() -> Iterator[None]:
+    """SIGTERM unwinds the command as an interrupt does, so that the processes that it started end with it."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def check_rows_format(form: Format) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -110,14 +111,24 @@ def test_an_output_that_must_stay_is_refused_before_the_search(tmp_path: Path, m
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_an_interrupted_search_stops_its_workers_and_ends_with_130(tmp_path: Path) -> None:
-    limits = [part for n in range(100, 500) for part in ("--max-num-seqs", str(n))]
+@pytest.mark.parametrize(
+    ("send", "sent", "code", "said"),
+    [
+        (os.kill, signal.SIGINT, 130, "planner: interrupted\n"),
+        (os.killpg, signal.SIGINT, 130, "planner: interrupted\n"),  # what a terminal does
+        (os.kill, signal.SIGTERM, 143, ""),
+    ],
+)
+def test_a_stopped_search_stops_its_workers_and_says_no_more(
+    tmp_path: Path, send: Callable[[int, int], None], sent: signal.Signals, code: int, said: str
+) -> None:
+    limits = [part for n in range(100, 700) for part in ("--max-num-seqs", str(n))]
     command = [sys.executable, "-m", "planner", *SEARCH, *limits, "--jobs", "2", "-o", str(tmp_path / "r.txt")]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     time.sleep(3)
-    os.kill(process.pid, signal.SIGINT)
+    send(process.pid, sent)
     _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (130, "planner: interrupted\n")
+    assert (process.returncode, errors) == (code, said)
     assert list(tmp_path.iterdir()) == []
     for _ in range(100):
         if not subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout:
