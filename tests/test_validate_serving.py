@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from planner.catalog import load_model
 from planner.cli import app
 from planner.errors import InputError
+from planner.inputs import Model
 from planner.replica import overlaps, quantises
 from planner.row_models import form_in_name, gpu_name, plain_name, row_model
 from planner.serving_rows import read_latency, read_throughput
@@ -105,6 +107,20 @@ def test_what_cannot_be_written_is_refused_before_any_row_is_predicted(
     assert (found.exit_code, found.stderr, out.read_text("utf-8")) == (
         2, f"planner: {out}: exists already; --force overwrites it\n", "mine"
     )  # fmt: skip
+
+
+def test_rows_that_differ_in_their_lengths_read_a_models_files_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def load(ref: str) -> Model:
+        read.append(ref)
+        return load_model(ref)
+
+    monkeypatch.setattr("planner.row_models.load_model", load)
+    lines = [ROW.replace("Llama-3.1-8B", "Llama-3.2-3B").replace("1024", str(700 + n)) for n in range(5)]
+    score = score_serving(read_latency("\n".join((HEADER, *lines)), "rows"), None)
+    assert read == ["llama-3.2-3b"]
+    assert len({each["tpot_ms"] for each in score.predictions.values()}) == 5
 
 
 def test_refused_rows_count_against_us(tmp_path: Path) -> None:
