@@ -103,6 +103,26 @@ def test_too_many_choices_are_refused_at_once() -> None:
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.parametrize(
+    ("flag", "folder", "name", "was", "now"),
+    [
+        ("--gpu", "accelerators", "l40s", "hbm_gb_per_s: 864", "hbm_gb_per_s: 900"),
+        ("--engine", "engines", "vllm-0.33", 'gpu_memory_utilization: "0.92"', 'gpu_memory_utilization: "0.9"'),
+    ],
+)
+def test_files_that_differ_under_one_name_are_refused(
+    tmp_path: Path, flag: str, folder: str, name: str, was: str, now: str
+) -> None:
+    text = (ROOT / "profiles" / folder / f"{name}.yaml").read_text("utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, "utf-8")
+    done(*SEARCH, flag, name, flag, str(path))
+    assert was in text
+    path.write_text(text.replace(was, now), "utf-8")
+    message = refused(*SEARCH, flag, name, flag, str(path))
+    assert message == f"planner: {flag}: two that differ are both named {name}: name one otherwise\n"
+
+
 def test_an_output_that_must_stay_is_refused_before_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.search.search", None)
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
