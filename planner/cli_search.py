@@ -24,7 +24,18 @@ from planner.cli_options import (
     overrides_of,
 )
 from planner.cli_results import write
-from planner.console import DONE, NOT_FEASIBLE, ForceOption, Format, FormatOption, OutputOption, counting, hub_cache
+from planner.console import (
+    DONE,
+    NOT_FEASIBLE,
+    ForceOption,
+    Format,
+    FormatOption,
+    OutputOption,
+    check_output,
+    counting,
+    hub_cache,
+    stopping_when_terminated,
+)
 from planner.input_types import MOST_COUNTED, MOST_RANKS
 from planner.render.search import DEFAULT_TOP, Shown
 
@@ -116,9 +127,10 @@ def search(
         "max_num_batched_tokens": max_num_batched_tokens,
         "max_num_seqs": max_num_seqs,
     }
+    check_output(output, force=force)
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
-    with counting("choices") as step:
+    with counting("choices") as step, stopping_when_terminated():
         result = search_space(loaded, space, jobs=jobs, step=step)
     write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))
     raise typer.Exit(DONE if result.candidates else NOT_FEASIBLE)

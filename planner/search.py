@@ -8,7 +8,9 @@ With jobs=None, joblib.parallel_config decides how many workers there are and wh
 
 import hashlib
 import re
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -116,10 +118,30 @@ def _planned(scenario: Scenario, batches: Sequence[Sequence[Trial]], jobs: int |
         return
     import joblib
 
-    with joblib.Parallel(n_jobs=jobs) as workers:
+    with ExitStack() as stack:
+        with _uninterrupted():
+            workers = stack.enter_context(joblib.Parallel(n_jobs=jobs))
+            if jobs is not None:
+                workers([joblib.delayed(int)()])  # so that every worker starts here
         size = BATCHES_PER_ROUND * joblib.effective_n_jobs(jobs)
         for i in range(0, len(batches), size):
             yield from workers(joblib.delayed(_plan)(scenario, batch) for batch in batches[i : i + size])
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold interrupts back, for good in processes that start here: a terminal stops this one, and it stops them."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # else it is started with the first worker, and lets interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _plan(scenario: Scenario, trials: Sequence[Trial]) -> _Planned:
