@@ -89,6 +89,9 @@ def search(
     rejected: Annotated[
         bool, typer.Option("--rejected", "--all", help="Print every rejected choice, not one of each kind.")
     ] = False,
+    mix: Annotated[
+        bool, typer.Option("--mix", help="Also mix choices by size of request; needs arrivals, and the extra mix.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that plan.")] = 1,
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
@@ -131,6 +134,6 @@ def search(
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
     with counting("choices") as step, stopping_when_terminated():
-        result = search_space(loaded, space, jobs=jobs, step=step)
+        result = search_space(loaded, space, jobs=jobs, mix=mix, step=step)
     write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))
     raise typer.Exit(DONE if result.candidates else NOT_FEASIBLE)

@@ -10,7 +10,7 @@ import hashlib
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,12 +18,16 @@ from planner import __version__
 from planner.architectures import resolve
 from planner.errors import InputError
 from planner.inputs import Scenario
+from planner.mix import plan_mix
 from planner.plan import estimate
 from planner.report import Cost, Fleet, Report
+from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.space import Space, Trial
 from planner.tensors import EXPERT_SPLITS
 
+MOST_MIXED = 200
+"""Choices of which a mix may be made."""
 BATCH = 16
 """Choices that a worker plans at once."""
 BATCHES_PER_ROUND = 8
@@ -49,11 +53,13 @@ def search(
     space: Space,
     *,
     jobs: int | None = 1,
+    mix: bool = False,
     step: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> SearchResult:
     """Every choice of a space planned for a scenario, whose own values of what the space varies do not count.
 
     jobs: workers; 1: this process alone; None: as joblib.parallel_config says
+    mix: also look for the cheapest fleet of several choices, each for some sizes of requests (mix.plan_mix)
     step: told how many choices are done, of how many
     raises: InputError where the space is too large, or every choice is refused for a reason that none can change
     """
@@ -74,9 +80,20 @@ def search(
         merged=len(trials) - len(outcomes),
         candidates=ranked(each for each in outcomes if isinstance(each, Candidate)),
         rejected=tuple(each for each in outcomes if isinstance(each, Rejected)),
+        mix=_mix(scenario, trials) if mix else None,
         assumptions=(*_price_assumption(space), *_in_all(each.assumptions for each in planned)),
         warnings=_in_all(each.warnings for each in planned),
     )
+
+
+def _mix(scenario: Scenario, trials: Sequence[Trial]) -> MixPlan:
+    if len(trials) > MOST_MIXED:
+        raise InputError(f"--mix: {len(trials):,} choices are tried, and a mix is of at most {MOST_MIXED}: give fewer")
+    scenarios = []
+    for trial in trials:
+        with suppress(InputError):  # a choice that is refused is no part of a mix, and listed as rejected
+            scenarios.append(_scenario_of(scenario, trial))
+    return plan_mix(scenarios)
 
 
 def _has_experts(scenario: Scenario) -> bool:
