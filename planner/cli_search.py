@@ -25,7 +25,18 @@ from planner.cli_options import (
     overrides_of,
 )
 from planner.cli_results import write
-from planner.console import DONE, NOT_FEASIBLE, ForceOption, Format, FormatOption, OutputOption, counting, hub_cache
+from planner.console import (
+    DONE,
+    NOT_FEASIBLE,
+    ForceOption,
+    Format,
+    FormatOption,
+    OutputOption,
+    check_output,
+    counting,
+    hub_cache,
+    stopping_when_terminated,
+)
 from planner.errors import InputError
 from planner.input_types import MOST_COUNTED, MOST_RANKS
 from planner.render.search import DEFAULT_TOP, Shown
@@ -80,6 +91,9 @@ def search(
     rejected: Annotated[
         bool, typer.Option("--rejected", "--all", help="Print every rejected choice, not one of each kind.")
     ] = False,
+    mix: Annotated[
+        bool, typer.Option("--mix", help="Also mix choices by size of request; needs arrivals, and the extra mix.")
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that plan.")] = 1,
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
@@ -118,11 +132,14 @@ def search(
         "max_num_batched_tokens": max_num_batched_tokens,
         "max_num_seqs": max_num_seqs,
     }
+    check_output(output, force=force)
     path = None if scenario is None else catalog.find_scenario(scenario)
     loaded, space = load_search(path, overrides, choices, hub_cache())
-    if loaded.commitment and len(space.offers) > 1:
-        raise InputError("commitment: its price is of one device: a search with a commitment takes one --gpu")
-    with counting("choices") as step:
-        result = search_space(dated(loaded), space, jobs=jobs, step=step)
+    if loaded.commitment and (mix or len(space.offers) > 1):
+        raise InputError(
+            "commitment: its price is of one device: a search with a commitment takes one --gpu and no --mix"
+        )
+    with counting("choices") as step, stopping_when_terminated():
+        result = search_space(dated(loaded), space, jobs=jobs, mix=mix, step=step)
     write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))
     raise typer.Exit(DONE if result.candidates else NOT_FEASIBLE)

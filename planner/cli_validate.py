@@ -15,6 +15,8 @@ from planner.console import (
     ForceOption,
     Format,
     FormatOption,
+    check_output,
+    check_rows_format,
     counting,
     emit,
     emit_rows,
@@ -168,6 +170,8 @@ def _score(
 ) -> None:
     from planner import validate_serving as score
 
+    check_rows_format(output_format)
+    check_output(predictions, force=force)
     with counting("rows") as step:
         found = score.score_serving(rows, configs, calibrated_on, step)
     for reason in found.refused.values():

@@ -5,6 +5,7 @@ With the cli modules, the only place that prints, reads the environment or exits
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -81,10 +82,37 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def emit_rows(fields: object, lines: Iterable[str], form: Format) -> None:
-    """A listing or a score: its fields as JSON, or its lines."""
+@contextmanager
+def stopping_when_terminated() -> Iterator[None]:
+    """SIGTERM unwinds the command as an interrupt does, so that the processes that it started end with it."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def check_rows_format(form: Format) -> None:
+    """Refuse a format that no listing and no score has."""
     if form not in (Format.text, Format.json):
         raise InputError(f"--format: {form.value} is not offered here; accepted: text, json")
+
+
+def check_output(output: Path | None, *, force: bool) -> None:
+    """Refuse a file that must stay before any work is done for it."""
+    if output is not None:
+        from planner.output import check_free  # as in emit
+
+        check_free(output, overwrite=force)
+
+
+def emit_rows(fields: object, lines: Iterable[str], form: Format) -> None:
+    """A listing or a score: its fields as JSON, or its lines."""
+    check_rows_format(form)
     emit(
         json.dumps(fields, indent=2) + "\n" if form is Format.json else "".join(f"{escaped(line)}\n" for line in lines),
         None,

@@ -26,6 +26,9 @@ from planner.units import cents, counted
 RATE_STEPS = 20
 """Halvings of the rate that one replica serves: to a millionth of what it does at most."""
 
+LEAST_SHARE = 0.005
+"""Of a bucket, that is told: less is shown as 0 %."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offered:
@@ -58,6 +61,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
         [_capacity(offer, band, first_token=first) for offer in offers]
         for band, first in zip(bands, judged, strict=True)
     ]
+    edges = [0, *(band.tokens for band in bands[:-1])]
     found = cheapest_mix([offer.usd for offer in offers], rates, capacities)
     single = _best_single(offers, rates, capacities)
     cost = _usd(offers, found.replicas)
@@ -71,9 +75,9 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
                 devices=count * offer.deployment.ranks.devices,
                 monthly_usd=cents(_fleet_usd(offer, count)),
                 serves=tuple(
-                    f"{shares[place]:.0%} of {_bucket(band)}"
-                    for band, shares in zip(bands, found.shares, strict=True)
-                    if shares[place] > 0
+                    f"{shares[place]:.0%} of prompts of {above + 1:,} to {counted(band.tokens, 'token')}"
+                    for above, band, shares in zip(edges, bands, found.shares, strict=True)
+                    if shares[place] >= LEAST_SHARE
                 ),
             )
             for place, (offer, count) in enumerate(zip(offers, found.replicas, strict=True))
@@ -173,7 +177,3 @@ def _label(offer: Offered) -> str:
         f"{name}{degree}" for name, degree in (("TP", ranks.tp), ("PP", ranks.pp), ("DP", ranks.dp)) if degree > 1
     )
     return " ".join(part for part in (offer.scenario.accelerator.name, degrees, offer.deployment.kv_dtype) if part)
-
-
-def _bucket(band: Band) -> str:
-    return f"prompts up to {counted(band.tokens, 'token')}"

@@ -1,6 +1,7 @@
 """Which model a measured row ran: the names that benchmarks use, and the form of the weights that they say."""
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ KEPT = ["lm_head", "*self_attn*", "*attn.*", "*linear_attn*", "*mlp.gate", "*rou
 """What published NVFP4 checkpoints of mixtures of experts leave in 16 bits."""
 
 
+@lru_cache(maxsize=1024)
 def gpu_name(system: str) -> str:
     """planner's name of a GPU: of "NVIDIA H100 80GB HBM3" or "a100_sxm4" what tells it from others."""
     name, known = "-".join(re.findall(r"[a-z0-9]+", system.lower())), names("accelerator")

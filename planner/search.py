@@ -8,7 +8,9 @@ With jobs=None, joblib.parallel_config decides how many workers there are and wh
 
 import hashlib
 import re
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,12 +18,16 @@ from planner import __version__
 from planner.architectures import resolve
 from planner.errors import InputError
 from planner.inputs import Scenario
+from planner.mix import plan_mix
 from planner.plan import estimate
 from planner.report import Cost, Fleet, Report
+from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.space import Space, Trial
 from planner.tensors import EXPERT_SPLITS
 
+MOST_MIXED = 200
+"""Choices of which a mix may be made."""
 BATCH = 16
 """Choices that a worker plans at once."""
 BATCHES_PER_ROUND = 8
@@ -47,11 +53,13 @@ def search(
     space: Space,
     *,
     jobs: int | None = 1,
+    mix: bool = False,
     step: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> SearchResult:
     """Every choice of a space planned for a scenario, whose own values of what the space varies do not count.
 
     jobs: workers; 1: this process alone; None: as joblib.parallel_config says
+    mix: also look for the cheapest fleet of several choices, each for some sizes of requests (mix.plan_mix)
     step: told how many choices are done, of how many
     raises: InputError where the space is too large, or every choice is refused for a reason that none can change
     """
@@ -72,9 +80,20 @@ def search(
         merged=len(trials) - len(outcomes),
         candidates=ranked(each for each in outcomes if isinstance(each, Candidate)),
         rejected=tuple(each for each in outcomes if isinstance(each, Rejected)),
+        mix=_mix(scenario, trials) if mix else None,
         assumptions=(*_price_assumption(space), *_in_all(each.assumptions for each in planned)),
         warnings=_in_all(each.warnings for each in planned),
     )
+
+
+def _mix(scenario: Scenario, trials: Sequence[Trial]) -> MixPlan:
+    if len(trials) > MOST_MIXED:
+        raise InputError(f"--mix: {len(trials):,} choices are tried, and a mix is of at most {MOST_MIXED}: give fewer")
+    scenarios = []
+    for trial in trials:
+        with suppress(InputError):  # a choice that is refused is no part of a mix, and listed as rejected
+            scenarios.append(_scenario_of(scenario, trial))
+    return plan_mix(scenarios)
 
 
 def _has_experts(scenario: Scenario) -> bool:
@@ -116,10 +135,30 @@ def _planned(scenario: Scenario, batches: Sequence[Sequence[Trial]], jobs: int |
         return
     import joblib
 
-    with joblib.Parallel(n_jobs=jobs) as workers:
+    with ExitStack() as stack:
+        with _uninterrupted():
+            workers = stack.enter_context(joblib.Parallel(n_jobs=jobs))
+            if jobs is not None:
+                workers([joblib.delayed(int)()])  # so that every worker starts here
         size = BATCHES_PER_ROUND * joblib.effective_n_jobs(jobs)
         for i in range(0, len(batches), size):
             yield from workers(joblib.delayed(_plan)(scenario, batch) for batch in batches[i : i + size])
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold interrupts back, for good in processes that start here: a terminal stops this one, and it stops them."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # else it is started with the first worker, and lets interrupts through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _plan(scenario: Scenario, trials: Sequence[Trial]) -> _Planned:

@@ -48,6 +48,8 @@ def load_search(
     )
     served = [scenario.engine, *_each(catalog.load_engine, engines[1:])]
     found = _accelerators(gpus, scenario.accelerator if own_gpu else None, served)
+    _check_told_apart("--gpu", found)
+    _check_told_apart("--engine", served)
     price_of = None if "price" in overrides else _name_of(fields.get("accelerator"), base)
     given = asked if listed else scenario.price
     offers = [_offer(gpu, given if price_of in (None, gpu.name) else None) for gpu in found]
@@ -63,6 +65,14 @@ def _check_overrides(overrides: Mapping[str, Any], engines: Sequence[str]) -> No
         if part == "accelerator" or field.startswith("price.") or (part == "engine" and engines):
             flag = {"accelerator": "--gpu", "price": "--price", "engine": "--engine"}[part]
             raise InputError(f"--set {field}: a search takes it from {flag}, which accepts a file with other figures")
+
+
+def _check_told_apart(flag: str, parts: Sequence[Accelerator | Engine]) -> None:
+    """Refuse two that differ under one name: a result names them, and could not say which is which."""
+    by_name = {part.name: part for part in parts}
+    mixed = dict.fromkeys(part.name for part in parts if part != by_name[part.name])
+    if mixed:
+        raise InputError(*(f"{flag}: two that differ are both named {name}: name one otherwise" for name in mixed))
 
 
 def _each(load: Any, names: Iterable[str]) -> list[Any]:

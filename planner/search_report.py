@@ -6,6 +6,7 @@ from typing import Literal
 from planner.printable import Printable
 from planner.report import Range
 from planner.report_base import Part
+from planner.report_mix import MixPlan
 
 
 class Choice(Part):
@@ -113,6 +114,8 @@ class SearchResult(Part):
     """Cheapest first, then by devices and p95 TTFT."""
     rejected: tuple[Rejected, ...]
     """In the order tried."""
+    mix: MixPlan | None
+    """The cheapest fleet of several types; None where none was asked for."""
     assumptions: tuple[Printable, ...]
     """What holds for every candidate."""
     warnings: tuple[Printable, ...]

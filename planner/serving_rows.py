@@ -4,7 +4,9 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from io import StringIO
 from itertools import islice
+from typing import Any
 
 from planner.errors import InputError
 from planner.printable import shown
@@ -12,6 +14,8 @@ from planner.printable import shown
 MAX_ROWS = 100_000
 MAX_TEXT = 300
 MOST_TOKENS, MOST_REQUESTS, MOST_RANKS = 2**24, 2**20, 4096
+LEAST_FIGURE = Decimal("1e-6")
+"""Of what is measured or predicted, in ms or tokens per second, except 0 for none: errors are shares of it."""
 LATENCY_COLUMNS = ("id", "backend", "model_path", "system", "isl", "osl", "tp_size")
 THROUGHPUT_COLUMNS = ("model", "gpu", "tp", "isl", "osl")
 PLAIN = ("bfloat16", "bf16", "float16", "fp16")
@@ -91,9 +95,10 @@ def _read(text: str, file: str, columns: tuple[str, ...], *, latency: bool) -> l
 
 
 def _rows(text: str, file: str, columns: tuple[str, ...], *, latency: bool) -> Iterator[ServingRow]:
-    reader = csv.DictReader(text.splitlines(), restval="", restkey="", strict=True)
+    reader = csv.DictReader(StringIO(text, newline=""), restval="", strict=True)
     try:
-        header = [name for name in reader.fieldnames or () if name]
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+        header = [name for name in reader.fieldnames if name]
         missing = [name for name in columns if name not in header]
         if missing:
             raise InputError(f"{file}:1: columns missing: {', '.join(missing)}")
@@ -109,9 +114,9 @@ def _rows(text: str, file: str, columns: tuple[str, ...], *, latency: bool) -> I
 class _Cells:
     """The cells of one line, each checked as it is read."""
 
-    def __init__(self, fields: dict[str, str], place: str) -> None:
+    def __init__(self, fields: dict[str | Any, str | Any], place: str) -> None:
         self._fields, self._place = fields, place
-        if fields.get(""):
+        if any(fields.get(None, ())):  # a column without a name, such as a data frame's index, is not read
             raise InputError(f"{place}: has more cells than the header")
 
     def text(self, column: str, *, needed: bool = False) -> str:
@@ -151,6 +156,10 @@ class _Cells:
     def figures(self, names: Mapping[str, str]) -> dict[str, float]:
         """Those that are given and above 0."""
         found = {name: self.number(column) for name, column in names.items()}
+        for name, value in found.items():
+            if value and value < LEAST_FIGURE:
+                given = f"{self._place}: {names[name]}: {shown(str(value))}"
+                raise InputError(f"{given} is out of range: accepted is 0, for none, or at least {LEAST_FIGURE}")
         return {name: float(value) for name, value in found.items() if value}
 
 

@@ -14,6 +14,7 @@ from planner.calibrate.shipped import calibrations_for, small_kernels
 from planner.catalog import load_accelerator, load_scenario, names
 from planner.deployment import Deployment, deploy
 from planner.errors import InputError, PlannerError, nearest
+from planner.inputs import Scenario
 from planner.kernel_times import KernelTimes
 from planner.offline_benchmark import (
     FREE_MEMORY_SHARE,
@@ -220,8 +221,6 @@ def _bench(run: Run, row: ServingRow, configs: Path | None) -> Limits:
 
 @lru_cache(maxsize=4096)
 def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepared:
-    if run.gpu not in names("accelerator"):
-        raise InputError(f"accelerator {run.gpu!r} is not shipped{nearest(run.gpu, names('accelerator'))}")
     limits: dict[str, object] = {}
     if run.limits:
         limits = {f"engine_options.{name}": value for name, value in asdict(run.limits).items()} | BENCH_MEMORY
@@ -251,25 +250,35 @@ def _deployment(run: Run, configs: Path | None, settings: Mapping[str, object]) 
 
     settings: overrides of memory and limits; what is absent is the engine's default
     """
+    scenario = _scenario(replace(run, context=1, limits=None), configs, tuple(settings.items()))
+    context = min(run.context, resolve(scenario.model.config, scenario.model.origin).max_positions)
+    workload = scenario.workload.model_copy(update={"context_tokens": context})
+    return deploy(scenario.model_copy(update={"workload": workload}))
+
+
+@lru_cache(maxsize=1024)
+def _scenario(run: Run, configs: Path | None, settings: tuple[tuple[str, object], ...]) -> Scenario:
+    """The scenario of a run, of one token: what rows of any lengths share, whose files are then read once."""
+    if run.gpu not in names("accelerator"):
+        raise InputError(f"accelerator {run.gpu!r} is not shipped{nearest(run.gpu, names('accelerator'))}")
     found = row_model(run.model, run.precision, run.backend, configs)
-    context = min(run.context, resolve(found.config, found.origin).max_positions)
     spread = run.moe_ep > 1 and has_experts(found)
     engine = ENGINES.get(run.backend) or nearest_engine(f"vllm-{run.version}" if run.version else None)
     overrides: dict[str, object] = {
         "accelerator": run.gpu,
         "engine": engine,
-        "workload": {"name": "row", "context_tokens": context, "concurrency": 1, "source": "a measured row"},
+        "workload": {"name": "row", "context_tokens": run.context, "concurrency": 1, "source": "a measured row"},
         "price": PRICE,
         "parallelism.tp": run.tp,
         "parallelism.pp": run.pp,
         "parallelism.dp": run.dp,
         "parallelism.ep": run.tp * run.dp if spread else 1,
-        **settings,
+        **dict(settings),
     }
     fields: dict[str, object] = {"name": found.name, "config": found.config, "source": found.source}
     if found.hf_quant_config:
         fields["hf_quant_config"] = found.hf_quant_config
-    return deploy(load_scenario({"model": fields}, Origin("row"), overrides))
+    return load_scenario({"model": fields}, Origin("row"), overrides)
 
 
 def _slices(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,10 @@ def result_of(*arguments: str | Path) -> SearchResult:
 
 
 def test_a_commitment_is_of_one_device() -> None:
-    found = refused(*SEARCH, "--set", "commitment={devices: 2, price: 1}")
-    assert found == "planner: commitment: its price is of one device: a search with a commitment takes one --gpu\n"
+    commitment = ("--set", "commitment={devices: 2, price: 1}")
+    for asked in ((*SEARCH, *commitment), (*SEARCH[:7], *commitment, "--mix")):
+        assert refused(*asked).startswith("planner: commitment: its price is of one device: ")
+    assert result_of(*SEARCH[:7], *commitment).candidates[0].monthly_usd
 
 
 def test_no_feasible_choice_is_printed_with_code_3() -> None:
@@ -107,15 +110,52 @@ def test_too_many_choices_are_refused_at_once() -> None:
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.parametrize(
+    ("flag", "folder", "name", "was", "now"),
+    [
+        ("--gpu", "accelerators", "l40s", "hbm_gb_per_s: 864", "hbm_gb_per_s: 900"),
+        ("--engine", "engines", "vllm-0.33", 'gpu_memory_utilization: "0.92"', 'gpu_memory_utilization: "0.9"'),
+    ],
+)
+def test_files_that_differ_under_one_name_are_refused(
+    tmp_path: Path, flag: str, folder: str, name: str, was: str, now: str
+) -> None:
+    text = (ROOT / "profiles" / folder / f"{name}.yaml").read_text("utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, "utf-8")
+    done(*SEARCH, flag, name, flag, str(path))
+    assert was in text
+    path.write_text(text.replace(was, now), "utf-8")
+    message = refused(*SEARCH, flag, name, flag, str(path))
+    assert message == f"planner: {flag}: two that differ are both named {name}: name one otherwise\n"
+
+
+def test_an_output_that_must_stay_is_refused_before_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.search.search", None)
+    (tmp_path / "mine.txt").write_text("mine", "utf-8")
+    message = refused(*SEARCH, "-o", str(tmp_path / "mine.txt"))
+    assert message == f"planner: {tmp_path / 'mine.txt'}: exists already; --force overwrites it\n"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_an_interrupted_search_stops_its_workers_and_ends_with_130(tmp_path: Path) -> None:
-    limits = [part for n in range(100, 500) for part in ("--max-num-seqs", str(n))]
+@pytest.mark.parametrize(
+    ("send", "sent", "code", "said"),
+    [
+        (os.kill, signal.SIGINT, 130, "planner: interrupted\n"),
+        (os.killpg, signal.SIGINT, 130, "planner: interrupted\n"),  # what a terminal does
+        (os.kill, signal.SIGTERM, 143, ""),
+    ],
+)
+def test_a_stopped_search_stops_its_workers_and_says_no_more(
+    tmp_path: Path, send: Callable[[int, int], None], sent: signal.Signals, code: int, said: str
+) -> None:
+    limits = [part for n in range(100, 700) for part in ("--max-num-seqs", str(n))]
     command = [sys.executable, "-m", "planner", *SEARCH, *limits, "--jobs", "2", "-o", str(tmp_path / "r.txt")]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     time.sleep(3)
-    os.kill(process.pid, signal.SIGINT)
+    send(process.pid, sent)
     _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (130, "planner: interrupted\n")
+    assert (process.returncode, errors) == (code, said)
     assert list(tmp_path.iterdir()) == []
     for _ in range(100):
         if not subprocess.run(["pgrep", "-s", str(process.pid)], capture_output=True).stdout:

@@ -38,6 +38,9 @@ ONLY = {
         "calibration_run",
         "calibrate",
         "render",
+        "report_base",
+        "report_demand",
+        "report_mix",
     },
     "architectures": {"tensors", "mixers", "blocks", "vendor_config", "errors", "origin", "architectures"},
 }

@@ -1,13 +1,18 @@
 """Fleets of several types: the integer program against brute force, and never dearer than a single type."""
 
+import json
+from decimal import Decimal
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("highspy")
 
+from planner.cli import app
 from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
@@ -109,3 +114,31 @@ def test_a_mix_needs_arrivals() -> None:
     active = scenario("llama-3.1-8b", overrides={"workload": CHAT})
     with pytest.raises(InputError, match="a mix needs arrivals"):
         plan_mix([active])
+
+
+def test_a_search_can_mix_its_choices(tmp_path: Path) -> None:
+    base = [
+        "search",
+        "--model",
+        "llama-3.1-8b",
+        "--workload",
+        "chat",
+        "--gpu",
+        "h100-sxm",
+        "--gpu",
+        "l40s",
+        "--tp",
+        "1",
+    ]
+    result = CliRunner().invoke(app, [*base, "--arrivals", "30", "--ttft-p95", "2", "--mix", "--format", "json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert Decimal(found["mix"]["monthly_usd"]) <= Decimal(found["mix"]["best_single_monthly_usd"])
+    saved = tmp_path / "saved.json"
+    saved.write_text(result.stdout, "utf-8")
+    drawn = CliRunner().invoke(app, ["report", str(saved)])
+    assert "Mixed by size of request" in drawn.stdout
+    assert found["mix"]["parts"][0]["choice"] in drawn.stdout
+    without = CliRunner().invoke(app, [*base, "--mix"])
+    assert without.exit_code == 2
+    assert "a mix needs arrivals" in without.stderr

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from planner.catalog import load_model
 from planner.cli import app
 from planner.errors import InputError
+from planner.inputs import Model
 from planner.replica import overlaps, quantises
 from planner.row_models import form_in_name, gpu_name, plain_name, row_model
 from planner.serving_rows import read_latency, read_throughput
@@ -92,6 +94,35 @@ def test_the_command_writes_predictions_and_refusals(tmp_path: Path) -> None:
     assert again.exit_code == 2
 
 
+def test_what_cannot_be_written_is_refused_before_any_row_is_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("planner.validate_serving.score_serving", None)
+    rows, out = rows_file(tmp_path, ROW), tmp_path / "out.csv"
+    command = ["validate", "serving", str(rows), "--predictions", str(out)]
+    found = RUNNER.invoke(app, [*command, "--format", "yaml"])
+    assert (found.exit_code, out.exists()) == (2, False)
+    out.write_text("mine", "utf-8")
+    found = RUNNER.invoke(app, command)
+    assert (found.exit_code, found.stderr, out.read_text("utf-8")) == (
+        2, f"planner: {out}: exists already; --force overwrites it\n", "mine"
+    )  # fmt: skip
+
+
+def test_rows_that_differ_in_their_lengths_read_a_models_files_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def load(ref: str) -> Model:
+        read.append(ref)
+        return load_model(ref)
+
+    monkeypatch.setattr("planner.row_models.load_model", load)
+    lines = [ROW.replace("Llama-3.1-8B", "Llama-3.2-3B").replace("1024", str(700 + n)) for n in range(5)]
+    score = score_serving(read_latency("\n".join((HEADER, *lines)), "rows"), None)
+    assert read == ["llama-3.2-3b"]
+    assert len({each["tpot_ms"] for each in score.predictions.values()}) == 5
+
+
 def test_refused_rows_count_against_us(tmp_path: Path) -> None:
     path = rows_file(tmp_path, ROW, ROW.replace("Llama-3.1-8B-Instruct", "Nothing-9B"))
     found = RUNNER.invoke(app, ["validate", "serving", str(path), "--format", "json"])
@@ -136,12 +167,40 @@ def test_throughput_command(tmp_path: Path) -> None:
         (f"{ROW},1,2", "rows.csv:2: has more cells than the header"),
         (ROW.replace("a,", f"{'a' * 400},"), "rows.csv:2: id: longer than 300 characters"),
         (ROW.replace("a,", '"a,'), "rows.csv:2: is not CSV"),
+        (
+            ROW.replace(",50,", ",1e-5000,"),
+            "rows.csv:2: silicon_ttft_ms: '1E-5000' is out of range: accepted is 0, for ",
+        ),
+        (ROW.replace(",50,", ",1e-300,"), "rows.csv:2: silicon_ttft_ms: '1E-300' is out of range: accepted is 0"),
     ],
 )
 def test_a_hostile_row_is_refused_at_its_line(tmp_path: Path, line: str, complaint: str) -> None:
     found = RUNNER.invoke(app, ["validate", "serving", str(rows_file(tmp_path, line))])
     assert found.exit_code == 2
     assert complaint in found.stderr
+
+
+@pytest.mark.parametrize("named", ["a\u2028b", "a\x85b", "a\x0bb", '"a\nb"', '"a,""b"""'])
+def test_an_id_comes_back_as_it_was(tmp_path: Path, named: str) -> None:
+    out = tmp_path / "out.csv"
+    path = rows_file(tmp_path, ROW.replace("a,", f"{named},"))
+    found = RUNNER.invoke(app, ["validate", "serving", str(path), "--predictions", str(out)])
+    assert found.exit_code == 0, found.stderr
+    with path.open(encoding="utf-8", newline="") as given, out.open(encoding="utf-8", newline="") as written:
+        assert [row["id"] for row in csv.DictReader(written)] == [row["id"] for row in csv.DictReader(given)]
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        (f",{HEADER}", f"0,{ROW}"),  # a data frame's index has no name
+        (f"{HEADER},,", f"{ROW},,"),
+        (HEADER, f"{ROW},,"),
+        (HEADER.replace(",", " , "), ROW.replace(",", " , ")),
+    ],
+)
+def test_cells_that_say_nothing_are_passed_over(header: str, line: str) -> None:
+    assert read_latency(f"{header}\n{line}\n", "rows.csv") == read_latency(f"{HEADER}\n{ROW}\n", "rows.csv")
 
 
 @pytest.mark.parametrize("header", ["id,isl", HEADER.replace("system", "id"), ""])

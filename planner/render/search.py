@@ -12,6 +12,7 @@ from rich.text import Text
 from planner.render.markdown import _bullets, _plain, _row
 from planner.render.tables import show_usd
 from planner.report import Range
+from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.units import counted, show_seconds
 
@@ -213,11 +214,25 @@ def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[tup
     sections = [
         ("The cheapest", list(_in_full(result.candidates[:1]))),
         ("The cheapest with predicted speed", list(_in_full(_cheapest_predicted(result.candidates)))),
+        ("Mixed by size of request", list(_mixed(result.mix)) if result.mix else []),
         ("Warnings", [*_unsure(result.candidates), *result.warnings]),
         ("Rejected", list(_rejected(result, every=shown.rejected))),
         ("Assumes", [] if brief else list(result.assumptions)),
     ]
     yield from ((heading, lines) for heading, lines in sections if lines)
+
+
+def _mixed(mix: MixPlan) -> Iterator[str]:
+    """What a mix comes to beside the best single type, and what each of its types serves."""
+    alone = "no single type serves all sizes"
+    if mix.best_single is not None and mix.best_single_monthly_usd is not None:
+        alone = f"{mix.best_single} alone: {show_usd(mix.best_single_monthly_usd)}"
+    if len(mix.parts) == 1 and mix.best_single is not None:
+        yield f"no mix of these is cheaper than {alone} a month, each size of request apart"
+        return
+    yield f"{show_usd(mix.monthly_usd)} a month; {alone}"
+    for part in mix.parts:
+        yield f"{counted(part.active_replicas, 'active replica')} of {part.choice}: {', '.join(part.serves)}"
 
 
 def _cheapest_predicted(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
