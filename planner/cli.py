@@ -55,7 +55,6 @@ from planner.inputs import PriceList, Scenario
 from planner.origin import Origin
 from planner.render import text
 from planner.report import Comparison, Report
-from planner.search_report import SearchResult
 
 app = typer.Typer(
     name="planner",
@@ -235,7 +234,8 @@ def schema(
     force: ForceOption = False,
 ) -> None:
     """JSON Schema of an input or a report, for editors to complete and check."""
-    from planner.schema import json_schema  # not needed by any other command's start-up
+    from planner.schema import json_schema  # neither is needed by any other command's start-up
+    from planner.search_report import SearchResult
 
     kinds: dict[str, type[BaseModel]] = {
         **catalog.KINDS,
@@ -309,7 +309,7 @@ def _report_of(ref: str) -> Report:
     found = saved.read(path)
     if isinstance(found, Comparison):
         raise InputError(f"{ref}: holds {len(found.reports)} reports; compare takes one from each file")
-    if isinstance(found, SearchResult):
+    if found.kind == "planner search":
         raise InputError(f"{ref}: cannot be compared: it holds a search")
     return found
 

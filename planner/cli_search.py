@@ -39,7 +39,6 @@ from planner.console import (
 )
 from planner.errors import InputError
 from planner.input_types import MOST_COUNTED, MOST_RANKS
-from planner.render.search import DEFAULT_TOP, Shown
 
 
 def _degrees(what: str) -> object:
@@ -87,7 +86,9 @@ def search(
     dtype: DtypeOption = None,
     quantization: QuantizationOption = None,
     settings: SettingsOption = None,
-    top: Annotated[int, typer.Option(min=1, help="Candidates to print; YAML and JSON hold all.")] = DEFAULT_TOP,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Candidates to print, by default 10; YAML and JSON hold all.")
+    ] = None,
     rejected: Annotated[
         bool, typer.Option("--rejected", "--all", help="Print every rejected choice, not one of each kind.")
     ] = False,
@@ -101,6 +102,7 @@ def search(
     brief: Annotated[bool, typer.Option("--brief", help="Text without assumptions.")] = False,
 ) -> None:
     """Which GPU, parallelism, cache dtype and limits serve a workload cheapest, and why the others do not."""
+    from planner.render.search import DEFAULT_TOP, Shown
     from planner.search import search as search_space  # neither is needed by any other command's start-up
     from planner.search_inputs import load_search
 
@@ -141,5 +143,5 @@ def search(
         )
     with counting("choices") as step, stopping_when_terminated():
         result = search_space(dated(loaded), space, jobs=jobs, mix=mix, step=step)
-    write(result, output_format, output, force=force, brief=brief, shown=Shown(top, rejected=rejected))
+    write(result, output_format, output, force=force, brief=brief, shown=Shown(top or DEFAULT_TOP, rejected=rejected))
     raise typer.Exit(DONE if result.candidates else NOT_FEASIBLE)

@@ -1,6 +1,7 @@
 """A report, a comparison or a search as YAML or JSON, and back to an equal one."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.documents import load_mapping, validate
 from planner.documents import to_yaml as dump_yaml
@@ -9,18 +10,16 @@ from planner.inputs import Model
 from planner.origin import Origin
 from planner.printable import shown
 from planner.report import Comparison, Report
-from planner.search_report import SearchResult
+
+if TYPE_CHECKING:
+    from planner.search_report import SearchResult
 
 SCHEMA_VERSION = 3
 MAX_REPORT_BYTES = 256 * 2**20
 """A search holds every choice that it tried."""
 MAX_ORACLE_BYTES = 256 * 2**20
-Result = Report | Comparison | SearchResult
-KINDS: dict[str, type[Result]] = {
-    "planner report": Report,
-    "planner comparison": Comparison,
-    "planner search": SearchResult,
-}
+Result: TypeAlias = "Report | Comparison | SearchResult"
+KINDS = ("planner report", "planner comparison", "planner search")
 
 
 def to_json(result: Result) -> str:
@@ -57,4 +56,12 @@ def read(path: Path) -> Result:
         raise InputError(
             f"{origin.at('schema_version')}: this version reads schema {SCHEMA_VERSION}, not {version}: plan it again"
         )
-    return validate(KINDS[str(fields["kind"])], fields, origin)
+    return validate(_class_of(str(fields["kind"])), fields, origin)
+
+
+def _class_of(kind: str) -> "type[Report] | type[Comparison] | type[SearchResult]":
+    if kind == "planner search":
+        from planner.search_report import SearchResult  # not needed by any other command's start-up
+
+        return SearchResult
+    return Report if kind == "planner report" else Comparison
