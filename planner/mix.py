@@ -45,7 +45,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     """The cheapest fleet of these types, by size of request; never dearer than the best of a single type.
 
     scenarios: one of each type, alike but for device, parallelism, engine and price
-    raises: InputError where no arrivals are given, or some size is served by no type; MachineError without highspy
+    raises: InputError where no arrivals are given, or some size is served by no type
     """
     rate = scenarios[0].arrivals_per_s
     if rate is None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from typing import Any
 
 from planner.errors import InputError, MachineError
@@ -32,7 +33,7 @@ def cheapest_mix(
     capacities: k, by bucket and type, requests that one replica of it serves alone; 0: none [1/s]
     gap: of the optimum, at which the solver may stop [1]
     returns: n replicas of each type, x shares [1]
-    raises: InputError where no type serves some bucket; MachineError without highspy
+    raises: InputError where no type serves some bucket
     assumes: a replica that serves several buckets gives each a share of its time
     source: Griggs et al. 2024, Melange, arXiv:2404.14527; solved by HiGHS (Huangfu and Hall 2018,
         doi:10.1007/s12532-017-0130-5)
@@ -63,11 +64,18 @@ def cheapest_mix(
     )
 
 
+def check_solver() -> None:
+    """Say at once where the solver is missing.
+
+    raises: MachineError with what installs it
+    """
+    if find_spec("highspy") is None:
+        raise MachineError("--mix needs highspy: pip install 'llm-serving-planner[mix]'")
+
+
 def _solver(gap: float) -> Any:
-    try:
-        import highspy
-    except ImportError as error:
-        raise MachineError("planner mix needs highspy: pip install 'llm-serving-planner[mix]'") from error
+    import highspy  # heavy, with numpy: only a mix needs it
+
     solver = highspy.Highs()  # type: ignore[no-untyped-call]  # highspy has no stubs
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("mip_rel_gap", gap)

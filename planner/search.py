@@ -19,6 +19,7 @@ from planner.architectures import resolve
 from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
+from planner.mix_solver import check_solver
 from planner.plan import estimate
 from planner.report import Cost, Fleet, Report
 from planner.report_mix import MixPlan
@@ -64,6 +65,8 @@ def search(
     raises: InputError where the space is too large, or every choice is refused for a reason that none can change
     """
     _check_figures_hold(scenario, space)
+    if mix:
+        check_solver()
     trials = tuple(space.trials(experts=_has_experts(scenario)))
     planned = []
     for each in _planned(scenario, [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)], jobs):

@@ -142,3 +142,12 @@ def test_a_search_can_mix_its_choices(tmp_path: Path) -> None:
     without = CliRunner().invoke(app, [*base, "--mix"])
     assert without.exit_code == 2
     assert "a mix needs arrivals" in without.stderr
+
+
+def test_a_missing_solver_is_said_before_anything_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.mix_solver.find_spec", lambda _: None)
+    asked = ["search", "--model", "llama-3.1-8b", "--workload", "chat", "--gpu", "l40s", "--arrivals", "1", "--mix"]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 4
+    assert result.stdout == ""
+    assert "pip install 'llm-serving-planner[mix]'" in result.stderr
