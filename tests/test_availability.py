@@ -49,6 +49,14 @@ def test_large_fleets_neither_overflow_nor_vanish() -> None:
     assert k_of_n(3, 1, 0.0) == 0
 
 
+def test_a_repair_of_no_time_needs_no_spare_but_for_upgrades() -> None:
+    """Nodes that fail for a moment in a lifetime: their availability is 1 to every digit of a float."""
+    failures = {"device_hours_per_failure": 10**14, "mttr_hours": "0.0001", "source": "test"}
+    found = planned({"failures": failures}).fleet
+    assert found is not None
+    assert (found.spare_replicas, found.availability) == (1, 1)
+
+
 @given(st.integers(1, 60), st.integers(1, 8), st.floats(0.9, 0.9999), st.sampled_from((0.9, 0.99, 0.999)))
 def test_enough_is_left_when_the_spare_nodes_are_down(active: int, each: int, works: float, target: float) -> None:
     domain = Domain(works, each)
