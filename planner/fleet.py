@@ -105,6 +105,28 @@ def active_within(
     return low
 
 
+def instances_apart(plan: SparePlan, replicas: int, spares: Spares, devices_per_replica: int, price: Price) -> int:
+    """Least instances over which replicas are spread: those that an availability counts on, and those of every zone."""
+    whole = spares.devices_per_node in (None, price.devices)
+    failing_apart = plan.redundancy.domains if plan.redundancy and whole and spares.failures else 0
+    fits = price.devices // devices_per_replica
+    return max(failing_apart, _instances_of_zones(replicas, spares.zones, fits) if spares.zones and fits else 0)
+
+
+def _instances_of_zones(replicas: int, zones: int, fits: int) -> int:
+    """Instances that each hold so many replicas, none of them in two zones.
+
+    (t mod Z) ceil((floor(t / Z) + 1) / f) + (Z - t mod Z) ceil(floor(t / Z) / f)
+
+    replicas: t, spread evenly over Z zones [1]
+    fits: f, replicas of one instance [1]
+    returns: instances [1]
+    source: definition
+    """
+    each, more = divmod(replicas, zones)
+    return more * ceil_div(each + 1, fits) + (zones - more) * ceil_div(each, fits)
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where replicas run: instances sold whole, or devices sold one by one."""
@@ -119,7 +141,7 @@ class Placement:
 def place(replicas: int, devices_per_replica: int, price: Price, least_nodes: int = 0) -> Placement:
     """Whole instances for these replicas; a replica stays on one instance where it fits.
 
-    least_nodes: instances over which an availability spreads them
+    least_nodes: instances over which an availability or zones spread them
     source: instances are sold whole (each price's instance type)
     """
     if not price.sold_whole:
@@ -153,7 +175,7 @@ def bill(
 ) -> Bill:
     """As many replicas as fit run on the commitment, which is billed whole; the others are placed at the price.
 
-    least_nodes: instances over which an availability spreads them, those of the commitment included
+    least_nodes: instances over which an availability or zones spread them, those of the commitment included
     source: a commitment is billed whether used or not (FOCUS 1.2, commitment discounts)
     """
     if commitment is None:

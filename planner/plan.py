@@ -218,15 +218,15 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity, sizing: Siz
 def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
     plan = fleet.spare_plan(active, *_spare_rule(deployment))
-    found, whole_nodes = plan.redundancy, scenario.spares.devices_per_node in (None, scenario.price.devices)
-    spread = found.domains if found and whole_nodes and scenario.spares.failures else 0
-    bill = fleet.bill(active + plan.replicas, per_replica, scenario.price, scenario.commitment, spread)
+    found, replicas = plan.redundancy, active + plan.replicas
+    spread = fleet.instances_apart(plan, replicas, scenario.spares, per_replica, scenario.price)
+    bill = fleet.bill(replicas, per_replica, scenario.price, scenario.commitment, spread)
     return Fleet(
         active_replicas=active,
         spare_replicas=plan.replicas,
         spare_rules=tuple(Need(limit=rule.name, replicas=rule.replicas, text=rule.text) for rule in plan.rules),
         devices_per_replica=per_replica,
-        devices=(active + plan.replicas) * per_replica,
+        devices=replicas * per_replica,
         billed_devices=bill.committed.billed_devices + bill.beyond.billed_devices,
         committed_devices=bill.committed.billed_devices,
         nodes=bill.nodes,

@@ -131,6 +131,20 @@ def test_an_availability_spreads_replicas_over_whole_instances() -> None:
     assert (found.fleet.active_replicas, found.fleet.spare_replicas, found.fleet.nodes) == (1, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("concurrency", "zones", "replicas", "nodes"),
+    [(1, 2, 2, 2), (1, 5, 2, 2), (64, 3, 5, 3), (400, 2, 30, 4), (400, 3, 23, 3)],
+)
+def test_no_instance_is_in_two_zones(concurrency: int, zones: int, replicas: int, nodes: int) -> None:
+    """Instances of eight: 15 active replicas in two zones are 15 and 15 on two each, in three 8, 8 and 7 on one each."""
+    price: dict[str, Any] = {"usd_per_hour": 8, "devices": 8, "instance": "node"}
+    workload = {**CHAT, "concurrency": concurrency}
+    found = planned({"fraction": 0, "zones": zones}, None, price=price, workload=workload).fleet
+    assert found is not None
+    assert (found.active_replicas + found.spare_replicas, found.nodes) == (replicas, nodes)
+    assert found.billed_devices == nodes * 8
+
+
 @given(st.integers(0, 300), st.sampled_from(("0.9", "0.999")))
 def test_spares_of_an_availability_are_found_again(active: int, target: str) -> None:
     rule = Spares(replica_availability=Decimal("0.98"))
