@@ -14,6 +14,7 @@ from planner.inputs import Scenario
 from planner.latency import PERCENTILE, Band, Performance, Speed, longest_answer, mix_of
 from planner.mix_solver import Mixed, cheapest_mix
 from planner.objectives import objectives_of
+from planner.plan import with_retries
 from planner.pool import Pool
 from planner.queueing import concurrency_quantile
 from planner.rank import governing_rank
@@ -47,6 +48,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     scenarios: one of each type, alike but for device, parallelism, engine and price
     raises: InputError where no arrivals are given, or some size is served by no type; MachineError without highspy
     """
+    scenarios = [with_retries(scenario) for scenario in scenarios]
     rate = scenarios[0].arrivals_per_s
     if rate is None:
         raise InputError("a mix needs arrivals: --arrivals, or workload.arrivals_per_s")

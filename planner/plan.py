@@ -37,7 +37,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
 
     raises: InputError where the scenario's parts do not go together
     """
-    submitted, scenario = scenario, _with_retries(scenario)
+    submitted, scenario = scenario, with_retries(scenario)
     deployment = deploy(scenario)
     rank = governing_rank(deployment)
     capacity = capacity_part(deployment, rank.pool)
@@ -133,8 +133,8 @@ def digest(scenario: Scenario) -> str:
     return "sha256:" + hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()
 
 
-def _with_retries(scenario: Scenario) -> Scenario:
-    """What the fleet must serve: retries are load like any other."""
+def with_retries(scenario: Scenario) -> Scenario:
+    """What a fleet must serve: retries are load like any other."""
     workload = scenario.workload
     if not workload.retries_per_failure:
         return scenario

@@ -103,6 +103,13 @@ def test_twice_the_price_is_twice_the_cost() -> None:
     assert two == 2 * one
 
 
+def test_retries_are_load_of_a_mix_as_well() -> None:
+    """Half of the requests fail and are tried four times more: three attempts each, as three times the arrivals."""
+    retried = {**CHAT, "concurrency": None, "arrivals_per_s": 10, "success_share": "0.5", "retries_per_failure": 4}
+    plain = {**CHAT, "concurrency": None, "arrivals_per_s": 30}
+    assert plan_mix([offered("l40s", workload=retried)]) == plan_mix([offered("l40s", workload=plain)])
+
+
 def test_a_type_that_holds_no_request_is_left_out_and_none_is_refused() -> None:
     small = offered("t4")
     assert plan_mix([small, offered("h100-sxm")]).parts[0].choice.startswith("h100-sxm")
