@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from math import ceil
 from typing import Any
 
@@ -20,7 +21,7 @@ from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
 from planner.report import Capacity, Carry, Fleet, ModelFacts, Need, Report, ScenarioFacts
-from planner.report_cost import Without, cost_lines, devices_of, prefix_lines, prefix_part, reused_prefix
+from planner.report_cost import Without, billed_usd, cost_lines, devices_of, prefix_lines, prefix_part, reused_prefix
 from planner.report_cost import cost_part as cost_of
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
@@ -100,6 +101,11 @@ def monthly_usd(scenario: Scenario, counts: Iterable[int]) -> dict[int, Decimal]
     deployment = deploy(scenario)
     capacity = capacity_part(deployment, governing_rank(deployment).pool)
     return {count: _monthly_usd(scenario, _fleet(deployment, capacity, count)) for count in counts}
+
+
+def devices_usd(deployment: Deployment, capacity: Capacity, active: int) -> Fraction:
+    """Dollars a month of the devices billed for so many active replicas, spares and whole instances included."""
+    return billed_usd(devices_of(deployment.scenario, _fleet(deployment, capacity, active)))
 
 
 def _monthly_usd(scenario: Scenario, fleet_part: Fleet) -> Decimal:

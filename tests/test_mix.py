@@ -17,6 +17,7 @@ from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
 from planner.mix_solver import cheapest_mix
+from planner.plan import monthly_usd
 from tests.scenarios import CHAT, scenario
 
 
@@ -101,6 +102,30 @@ def test_twice_the_price_is_twice_the_cost() -> None:
         for usd in (2, 4)
     )
     assert two == 2 * one
+
+
+NODE = {"usd_per_hour": 32, "devices": 8, "instance": "node"}
+
+
+@pytest.mark.parametrize(
+    ("spares", "availability"),
+    [
+        ({"fraction": "0.2"}, None),
+        ({"fraction": 0, "zones": 3}, None),
+        ({"failures": "llama-3-training"}, "0.99999"),
+        ({"failures": "llama-3-training", "zones": 2}, "0.999"),
+    ],
+)
+@pytest.mark.parametrize("rate", [1, 40, 400])
+def test_a_fleet_costs_in_a_mix_what_it_costs_by_itself(
+    spares: dict[str, Any], availability: str | None, rate: int
+) -> None:
+    """Spares, zones, and the instances over which both spread it."""
+    workload = {**CHAT, "concurrency": None, "arrivals_per_s": rate, "objectives": {"availability": availability}}
+    alike = offered("h100-sxm", workload=workload, spares=spares, price=NODE)
+    found = plan_mix([alike])
+    active = found.parts[0].active_replicas
+    assert found.parts[0].monthly_usd == found.monthly_usd == monthly_usd(alike, [active])[active]
 
 
 def test_retries_are_load_of_a_mix_as_well() -> None:
