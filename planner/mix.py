@@ -71,6 +71,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     cost = _usd(offers, found.replicas)
     if single is not None and (own := _usd(offers, single.replicas)) <= cost:
         found, cost = single, own
+    others = sum((Fraction(each.usd) for each in scenarios[0].other_monthly), Fraction(0))
     return MixPlan(
         parts=tuple(
             MixPart(
@@ -87,9 +88,9 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
             for place, (offer, count) in enumerate(zip(offers, found.replicas, strict=True))
             if count
         ),
-        monthly_usd=cents(cost),
+        monthly_usd=cents(cost + others),
         best_single=_label(offers[single.replicas.index(max(single.replicas))]) if single else None,
-        best_single_monthly_usd=cents(_usd(offers, single.replicas)) if single else None,
+        best_single_monthly_usd=cents(_usd(offers, single.replicas) + others) if single else None,
     )
 
 

@@ -128,6 +128,17 @@ def test_a_fleet_costs_in_a_mix_what_it_costs_by_itself(
     assert found.parts[0].monthly_usd == found.monthly_usd == monthly_usd(alike, [active])[active]
 
 
+def test_other_monthly_lines_are_paid_once() -> None:
+    lines = [{"name": "people", "usd": "1000.50"}, {"name": "network", "usd": 200}]
+    plain, billed = (
+        plan_mix([offered(gpu, **more) for gpu in ("h100-sxm", "l40s")]) for more in ({}, {"other_monthly": lines})
+    )
+    assert plain.best_single_monthly_usd is not None
+    assert billed.monthly_usd == plain.monthly_usd + Decimal("1200.50")
+    assert billed.best_single_monthly_usd == plain.best_single_monthly_usd + Decimal("1200.50")
+    assert billed.parts == plain.parts
+
+
 def test_retries_are_load_of_a_mix_as_well() -> None:
     """Half of the requests fail and are tried four times more: three attempts each, as three times the arrivals."""
     retried = {**CHAT, "concurrency": None, "arrivals_per_s": 10, "success_share": "0.5", "retries_per_failure": 4}
