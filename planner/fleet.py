@@ -1,5 +1,6 @@
 """Replicas, spares, devices and the whole instances that hold them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -94,14 +95,26 @@ def _domain(spares: Spares, devices_per_replica: int, node: int) -> Domain:
 def active_within(
     replicas: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, node: int = 1
 ) -> int:
-    """Most active replicas whose spares fit into this many replicas as well."""
-    low, high = 0, replicas
+    """Most active replicas whose spares fit into this many replicas as well.
+
+    One more on a node takes no fewer in all, nor does the first on one more node; but it may than the last before it:
+    spread more widely, fewer fail together.
+    """
+    each = _domain(spares, devices_per_replica, node).replicas if spares.by_availability else 1
+
+    def fit(active: int) -> bool:
+        return active + spare_plan(active, spares, availability, devices_per_replica, node).replicas <= replicas
+
+    full = _most(ceil_div(replicas, each), lambda nodes: fit((nodes - 1) * each + 1)) - 1
+    return full * each + 1 + _most(each - 1, lambda more: fit(full * each + 1 + more)) if full >= 0 else 0
+
+
+def _most(high: int, fit: Callable[[int], bool]) -> int:
+    """Most of 1 to high that fit, or 0: by bisection, where none fits beyond one that does not."""
+    low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        if middle + spare_plan(middle, spares, availability, devices_per_replica, node).replicas <= replicas:
-            low = middle
-        else:
-            high = middle - 1
+        low, high = (middle, high) if fit(middle) else (low, middle - 1)
     return low
 
 

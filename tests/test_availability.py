@@ -152,6 +152,17 @@ def test_spares_of_an_availability_are_found_again(active: int, target: str) -> 
     assert active_within(replicas, rule, Decimal(target)) >= active
 
 
+@pytest.mark.parametrize(("node", "each"), [(8, 1), (8, 2), (4, 1), (8, 16)])
+@pytest.mark.parametrize("target", ["0.9", "0.99", "0.99999"])
+def test_most_active_replicas_by_trying_all(node: int, each: int, target: str) -> None:
+    """Of nodes that take several replicas with them: 32 replicas run 16, and 29 spread more widely run 17."""
+    rule = Spares(replica_availability=Decimal("0.9"), devices_per_node=node)
+    totals = {active: active + spare_plan(active, rule, Decimal(target), each).replicas for active in range(40)}
+    for replicas in range(40):
+        most = max(active for active, total in totals.items() if total <= replicas)
+        assert active_within(replicas, rule, Decimal(target), each) == most
+
+
 @pytest.mark.parametrize(
     ("spares", "availability", "message"),
     [
