@@ -136,7 +136,7 @@ def test_an_availability_spreads_replicas_over_whole_instances() -> None:
     [(1, 2, 2, 2), (1, 5, 2, 2), (64, 3, 5, 3), (400, 2, 30, 4), (400, 3, 23, 3)],
 )
 def test_no_instance_is_in_two_zones(concurrency: int, zones: int, replicas: int, nodes: int) -> None:
-    """Instances of eight: 15 active replicas in two zones are 15 and 15 on two each, in three 8, 8 and 7 on one each."""
+    """Instances of eight: 15 active replicas in two zones are 15 on two in each, in three 8, 8 and 7."""
     price: dict[str, Any] = {"usd_per_hour": 8, "devices": 8, "instance": "node"}
     workload = {**CHAT, "concurrency": concurrency}
     found = planned({"fraction": 0, "zones": zones}, None, price=price, workload=workload).fleet
