@@ -11,6 +11,11 @@ SHARE_DIGITS = 9
 """Of a share: what the solver returns beyond is its tolerance."""
 
 
+LEAST_LOAD = 1e-4
+"""Of a replica, by all requests of a bucket: less is lost in the solver's tolerance of whole numbers, and serves as this.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """Replicas of each type, and the share of each bucket's requests that they take."""
@@ -47,7 +52,7 @@ def cheapest_mix(
         solver.addConstr(sum(of_types[1:], start=of_types[0]) == 1)
     for kind, count in enumerate(counts):
         work = [
-            (of_types[kind], rate / of_rates[kind])
+            (of_types[kind], max(rate / of_rates[kind], LEAST_LOAD))
             for of_types, of_rates, rate in zip(shares, capacities, rates, strict=True)
             if of_rates[kind] > 0
         ]

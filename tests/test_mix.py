@@ -75,6 +75,12 @@ def test_shares_cover_each_bucket_and_fit_the_replicas() -> None:
         assert load <= count + 1e-6
 
 
+@pytest.mark.parametrize("rate", [1e-300, 1e-12, 1e-7, 1e-5])
+def test_next_to_no_load_takes_one_replica_of_the_cheapest(rate: float) -> None:
+    found = cheapest_mix([Fraction(5), Fraction(3)], [rate, rate], [[1.0, 1.0], [2.0, 1.0]])
+    assert found.replicas == (0, 1)
+
+
 def test_a_bucket_that_no_type_serves_is_named() -> None:
     with pytest.raises(InputError, match="bucket 2"):
         cheapest_mix([Fraction(1)], [1.0, 1.0], [[1.0], [0.0]])
