@@ -12,8 +12,7 @@ SHARE_DIGITS = 9
 
 
 LEAST_LOAD = 1e-4
-"""Of a replica, by all requests of a bucket: less is lost in the solver's tolerance of whole numbers, and serves as this.
-"""
+"""Of a replica, by all requests of a bucket: less is counted as this, being lost in the solver's tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
