@@ -191,3 +191,12 @@ def test_a_search_can_mix_its_choices(tmp_path: Path) -> None:
     without = CliRunner().invoke(app, [*base, "--mix"])
     assert without.exit_code == 2
     assert "a mix needs arrivals" in without.stderr
+
+
+def test_a_search_that_nothing_serves_says_why_and_has_no_mix() -> None:
+    base = ["search", "--model", "llama-3.1-8b", "--workload", "chat", "--gpu", "h100-sxm", "--tp", "1"]
+    result = CliRunner().invoke(app, [*base, "--arrivals", "10", "--ttft-p95", "0.01", "--mix", "--format", "json"])
+    assert result.exit_code == 3
+    found = json.loads(result.stdout)
+    assert found["mix"] is None
+    assert [each["limit"] for each in found["rejected"]] == ["ttft_p95"]
