@@ -36,7 +36,7 @@ def cheapest_mix(
     capacities: k, by bucket and type, requests that one replica of it serves alone; 0: none [1/s]
     gap: of the optimum, at which the solver may stop [1]
     returns: n replicas of each type, x shares [1]
-    raises: InputError where no type serves some bucket; MachineError without highspy
+    raises: InputError where no type serves some bucket, or the solver finds no optimum; MachineError without highspy
     assumes: a replica that serves several buckets gives each a share of its time
     source: Griggs et al. 2024, Melange, arXiv:2404.14527; solved by HiGHS (Huangfu and Hall 2018,
         doi:10.1007/s12532-017-0130-5)
@@ -60,6 +60,9 @@ def cheapest_mix(
             solver.addConstr(used <= count)
     terms = [count * float(price) for count, price in zip(counts, usd, strict=True)]
     solver.minimize(sum(terms[1:], start=terms[0]))
+    status = solver.modelStatusToString(solver.getModelStatus())
+    if status != "Optimal":
+        raise InputError(f"a mix of these is not found: the solver ends with {status!r}")
     found = [round(solver.val(count)) for count in counts]
     return Mixed(
         tuple(found),

@@ -81,6 +81,11 @@ def test_next_to_no_load_takes_one_replica_of_the_cheapest(rate: float) -> None:
     assert found.replicas == (0, 1)
 
 
+def test_a_load_beyond_the_solver_is_refused_and_never_free() -> None:
+    with pytest.raises(InputError, match="the solver ends with"):
+        cheapest_mix([Fraction(5), Fraction(3)], [1e14, 1e14], [[1.0, 1.0], [2.0, 1.0]])
+
+
 def test_a_bucket_that_no_type_serves_is_named() -> None:
     with pytest.raises(InputError, match="bucket 2"):
         cheapest_mix([Fraction(1)], [1.0, 1.0], [[1.0], [0.0]])
