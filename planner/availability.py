@@ -108,8 +108,8 @@ def k_of_n(needed: int, spare: int, availability: float) -> float:
     returns: share [1]
     source: k-of-n systems (Barlow and Proschan 1975, Statistical Theory of Reliability)
     """
-    if availability <= 0:
-        return 0.0
+    if availability in (0.0, 1.0):
+        return availability
     total = needed + spare
     up, down, everything = log(availability), log1p(-availability), lgamma(total + 1)
     return fsum(

@@ -30,6 +30,9 @@ interface.py, CapacityRegretParameters.spend)."""
 
 MOST_CANDIDATES = 100
 
+ALONE = ("context_tokens", "hours_per_month")
+"""Fields of a scenario itself that may be uncertain."""
+
 
 def plan_demand(scenario: Scenario, devices: int | None = None) -> Report:
     """plan.estimate, with the months of a growing load and the worlds of an uncertain one.
@@ -150,8 +153,10 @@ def with_values(scenario: Scenario, values: dict[str, Decimal]) -> Scenario:
 
 def _set(scenario: Scenario, path: str, value: Decimal | int) -> Scenario:
     first, *inner = path.split(".")
-    if first not in ("workload", "price", "spares", "context_tokens", "hours_per_month"):
-        raise InputError(f"uncertain.{path}: only fields of workload, price and spares, and context_tokens, may vary")
+    if first not in ("workload", "price", "spares", *ALONE):
+        raise InputError(
+            f"uncertain.{path}: only fields of workload, price and spares, and {' and '.join(ALONE)}, may vary"
+        )
     if not inner:
         return validate(Scenario, {**_fields(scenario), first: value}, Origin("uncertain"))
     part = getattr(scenario, first)

@@ -1,5 +1,6 @@
 """Replicas, spares, devices and the whole instances that hold them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -94,15 +95,49 @@ def _domain(spares: Spares, devices_per_replica: int, node: int) -> Domain:
 def active_within(
     replicas: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, node: int = 1
 ) -> int:
-    """Most active replicas whose spares fit into this many replicas as well."""
-    low, high = 0, replicas
+    """Most active replicas whose spares fit into this many replicas as well.
+
+    One more on a node takes no fewer in all, nor does the first on one more node; but it may than the last before it:
+    spread more widely, fewer fail together.
+    """
+    each = _domain(spares, devices_per_replica, node).replicas if spares.by_availability else 1
+
+    def fit(active: int) -> bool:
+        return active + spare_plan(active, spares, availability, devices_per_replica, node).replicas <= replicas
+
+    full = _most(ceil_div(replicas, each), lambda nodes: fit((nodes - 1) * each + 1)) - 1
+    return full * each + 1 + _most(each - 1, lambda more: fit(full * each + 1 + more)) if full >= 0 else 0
+
+
+def _most(high: int, fit: Callable[[int], bool]) -> int:
+    """Most of 1 to high that fit, or 0: by bisection, where none fits beyond one that does not."""
+    low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        if middle + spare_plan(middle, spares, availability, devices_per_replica, node).replicas <= replicas:
-            low = middle
-        else:
-            high = middle - 1
+        low, high = (middle, high) if fit(middle) else (low, middle - 1)
     return low
+
+
+def instances_apart(plan: SparePlan, replicas: int, spares: Spares, devices_per_replica: int, price: Price) -> int:
+    """Least instances over which replicas are spread: those that an availability counts on, and those of every zone."""
+    whole = spares.devices_per_node in (None, price.devices)
+    failing_apart = plan.redundancy.domains if plan.redundancy and whole and spares.failures else 0
+    fits = price.devices // devices_per_replica
+    return max(failing_apart, _instances_of_zones(replicas, spares.zones, fits) if spares.zones and fits else 0)
+
+
+def _instances_of_zones(replicas: int, zones: int, fits: int) -> int:
+    """Instances that each hold so many replicas, none of them in two zones.
+
+    (t mod Z) ceil((floor(t / Z) + 1) / f) + (Z - t mod Z) ceil(floor(t / Z) / f)
+
+    replicas: t, spread evenly over Z zones [1]
+    fits: f, replicas of one instance [1]
+    returns: instances [1]
+    source: definition
+    """
+    each, more = divmod(replicas, zones)
+    return more * ceil_div(each + 1, fits) + (zones - more) * ceil_div(each, fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +154,7 @@ class Placement:
 def place(replicas: int, devices_per_replica: int, price: Price, least_nodes: int = 0) -> Placement:
     """Whole instances for these replicas; a replica stays on one instance where it fits.
 
-    least_nodes: instances over which an availability spreads them
+    least_nodes: instances over which an availability or zones spread them
     source: instances are sold whole (each price's instance type)
     """
     if not price.sold_whole:
@@ -153,7 +188,7 @@ def bill(
 ) -> Bill:
     """As many replicas as fit run on the commitment, which is billed whole; the others are placed at the price.
 
-    least_nodes: instances over which an availability spreads them, those of the commitment included
+    least_nodes: instances over which an availability or zones spread them, those of the commitment included
     source: a commitment is billed whether used or not (FOCUS 1.2, commitment discounts)
     """
     if commitment is None:

@@ -9,15 +9,17 @@ from math import ceil
 from planner.cost import device_month_usd
 from planner.deployment import Deployment, deploy
 from planner.errors import InputError
-from planner.fleet import place, spare_plan
 from planner.inputs import Scenario
 from planner.latency import PERCENTILE, Band, Performance, Speed, longest_answer, mix_of
 from planner.mix_solver import Mixed, cheapest_mix
 from planner.objectives import objectives_of
+from planner.plan import devices_usd, with_retries
 from planner.pool import Pool
 from planner.queueing import concurrency_quantile
 from planner.rank import governing_rank
 from planner.replica import replica_of, slots_at, times_of
+from planner.report import Capacity
+from planner.report_memory import capacity_part
 from planner.report_mix import MixPart, MixPlan
 from planner.serving import Replica
 from planner.sizing import CONCURRENCY_PERCENTILE, SLOT_WAIT_SHARE
@@ -37,6 +39,7 @@ class Offered:
     scenario: Scenario
     deployment: Deployment
     pool: Pool
+    capacity: Capacity
     replica: Replica
     usd: Fraction
 
@@ -47,6 +50,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     scenarios: one of each type, alike but for device, parallelism, engine and price
     raises: InputError where no arrivals are given, or some size is served by no type
     """
+    scenarios = [with_retries(scenario) for scenario in scenarios]
     rate = scenarios[0].arrivals_per_s
     if rate is None:
         raise InputError("a mix needs arrivals: --arrivals, or workload.arrivals_per_s")
@@ -67,6 +71,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     cost = _usd(offers, found.replicas)
     if single is not None and (own := _usd(offers, single.replicas)) <= cost:
         found, cost = single, own
+    others = sum((Fraction(each.usd) for each in scenarios[0].other_monthly), Fraction(0))
     return MixPlan(
         parts=tuple(
             MixPart(
@@ -83,9 +88,9 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
             for place, (offer, count) in enumerate(zip(offers, found.replicas, strict=True))
             if count
         ),
-        monthly_usd=cents(cost),
+        monthly_usd=cents(cost + others),
         best_single=_label(offers[single.replicas.index(max(single.replicas))]) if single else None,
-        best_single_monthly_usd=cents(_usd(offers, single.replicas)) if single else None,
+        best_single_monthly_usd=cents(_usd(offers, single.replicas) + others) if single else None,
     )
 
 
@@ -100,7 +105,7 @@ def _offered(scenario: Scenario) -> Offered | None:
     except InputError:
         return None
     usd = device_month_usd(deployment.ranks.devices, scenario.price, scenario.hours_per_month)
-    return Offered(scenario, deployment, pool, replica, usd)
+    return Offered(scenario, deployment, pool, capacity_part(deployment, pool), replica, usd)
 
 
 def _capacity(offer: Offered, band: Band, *, first_token: bool) -> float:
@@ -162,13 +167,7 @@ def _usd(offers: Sequence[Offered], counts: Sequence[int]) -> Fraction:
 
 def _fleet_usd(offer: Offered, active: int) -> Fraction:
     """Dollars a month of so many active replicas of a type, its own spares and whole instances included."""
-    if not active:
-        return Fraction(0)
-    scenario, devices = offer.scenario, offer.deployment.ranks.devices
-    availability = scenario.workload.objectives.availability
-    spares = spare_plan(active, scenario.spares, availability, devices, scenario.price.devices)
-    billed = place(active + spares.replicas, devices, scenario.price).billed_devices
-    return device_month_usd(billed, scenario.price, scenario.hours_per_month)
+    return devices_usd(offer.deployment, offer.capacity, active) if active else Fraction(0)
 
 
 def _label(offer: Offered) -> str:

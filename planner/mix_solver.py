@@ -12,6 +12,10 @@ SHARE_DIGITS = 9
 """Of a share: what the solver returns beyond is its tolerance."""
 
 
+LEAST_LOAD = 1e-4
+"""Of a replica, by all requests of a bucket: less is counted as this, being lost in the solver's tolerance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """Replicas of each type, and the share of each bucket's requests that they take."""
@@ -33,7 +37,7 @@ def cheapest_mix(
     capacities: k, by bucket and type, requests that one replica of it serves alone; 0: none [1/s]
     gap: of the optimum, at which the solver may stop [1]
     returns: n replicas of each type, x shares [1]
-    raises: InputError where no type serves some bucket
+    raises: InputError where no type serves some bucket, or the solver finds no optimum
     assumes: a replica that serves several buckets gives each a share of its time
     source: Griggs et al. 2024, Melange, arXiv:2404.14527; solved by HiGHS (Huangfu and Hall 2018,
         doi:10.1007/s12532-017-0130-5)
@@ -48,7 +52,7 @@ def cheapest_mix(
         solver.addConstr(sum(of_types[1:], start=of_types[0]) == 1)
     for kind, count in enumerate(counts):
         work = [
-            (of_types[kind], rate / of_rates[kind])
+            (of_types[kind], max(rate / of_rates[kind], LEAST_LOAD))
             for of_types, of_rates, rate in zip(shares, capacities, rates, strict=True)
             if of_rates[kind] > 0
         ]
@@ -57,6 +61,9 @@ def cheapest_mix(
             solver.addConstr(used <= count)
     terms = [count * float(price) for count, price in zip(counts, usd, strict=True)]
     solver.minimize(sum(terms[1:], start=terms[0]))
+    status = solver.modelStatusToString(solver.getModelStatus())
+    if status != "Optimal":
+        raise InputError(f"a mix of these is not found: the solver ends with {status!r}")
     found = [round(solver.val(count)) for count in counts]
     return Mixed(
         tuple(found),

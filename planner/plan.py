@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from math import ceil
 from typing import Any
 
@@ -20,7 +21,7 @@ from planner.rank import Rank, governing_rank
 from planner.remarks import assumptions, warnings
 from planner.replica import speed_of
 from planner.report import Capacity, Carry, Fleet, ModelFacts, Need, Report, ScenarioFacts
-from planner.report_cost import Without, cost_lines, devices_of, prefix_lines, prefix_part, reused_prefix
+from planner.report_cost import Without, billed_usd, cost_lines, devices_of, prefix_lines, prefix_part, reused_prefix
 from planner.report_cost import cost_part as cost_of
 from planner.report_latency import latency_lines, latency_part, ranges_around, ranges_of
 from planner.report_memory import cache_part, capacity_part, memory_part
@@ -37,7 +38,7 @@ def estimate(scenario: Scenario, devices: int | None = None) -> Report:
 
     raises: InputError where the scenario's parts do not go together
     """
-    submitted, scenario = scenario, _with_retries(scenario)
+    submitted, scenario = scenario, with_retries(scenario)
     deployment = deploy(scenario)
     rank = governing_rank(deployment)
     capacity = capacity_part(deployment, rank.pool)
@@ -102,6 +103,11 @@ def monthly_usd(scenario: Scenario, counts: Iterable[int]) -> dict[int, Decimal]
     return {count: _monthly_usd(scenario, _fleet(deployment, capacity, count)) for count in counts}
 
 
+def devices_usd(deployment: Deployment, capacity: Capacity, active: int) -> Fraction:
+    """Dollars a month of the devices billed for so many active replicas, spares and whole instances included."""
+    return billed_usd(devices_of(deployment.scenario, _fleet(deployment, capacity, active)))
+
+
 def _monthly_usd(scenario: Scenario, fleet_part: Fleet) -> Decimal:
     return cost_of(scenario, fleet_part, devices_of(scenario, fleet_part), None).monthly_usd
 
@@ -133,8 +139,8 @@ def digest(scenario: Scenario) -> str:
     return "sha256:" + hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()
 
 
-def _with_retries(scenario: Scenario) -> Scenario:
-    """What the fleet must serve: retries are load like any other."""
+def with_retries(scenario: Scenario) -> Scenario:
+    """What a fleet must serve: retries are load like any other."""
     workload = scenario.workload
     if not workload.retries_per_failure:
         return scenario
@@ -218,15 +224,15 @@ def _binding(deployment: Deployment, rank: Rank, capacity: Capacity, sizing: Siz
 def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
     plan = fleet.spare_plan(active, *_spare_rule(deployment))
-    found, whole_nodes = plan.redundancy, scenario.spares.devices_per_node in (None, scenario.price.devices)
-    spread = found.domains if found and whole_nodes and scenario.spares.failures else 0
-    bill = fleet.bill(active + plan.replicas, per_replica, scenario.price, scenario.commitment, spread)
+    found, replicas = plan.redundancy, active + plan.replicas
+    spread = fleet.instances_apart(plan, replicas, scenario.spares, per_replica, scenario.price)
+    bill = fleet.bill(replicas, per_replica, scenario.price, scenario.commitment, spread)
     return Fleet(
         active_replicas=active,
         spare_replicas=plan.replicas,
         spare_rules=tuple(Need(limit=rule.name, replicas=rule.replicas, text=rule.text) for rule in plan.rules),
         devices_per_replica=per_replica,
-        devices=(active + plan.replicas) * per_replica,
+        devices=replicas * per_replica,
         billed_devices=bill.committed.billed_devices + bill.beyond.billed_devices,
         committed_devices=bill.committed.billed_devices,
         nodes=bill.nodes,

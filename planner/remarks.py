@@ -232,7 +232,8 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
     price, found = deployment.scenario.price, _commitment_warnings(deployment.scenario, fleet)
     idle = fleet.billed_devices - fleet.devices
     if idle:
-        whole = f"{price.unit} is sold whole: " if price.sold_whole else ""
+        beyond = fleet.billed_devices > fleet.committed_devices
+        whole = f"{price.unit} is sold whole: " if price.sold_whole and beyond else ""
         found.append(
             f"{whole}{fleet.billed_devices:,} devices are billed and {fleet.devices:,} used; {idle:,} stand idle"
         )

@@ -74,7 +74,8 @@ def _held(name: str, price: Price, billed: int, used: int, hours: Fraction, text
     return Devices(name, price, billed, used, hours, text, cost.device_month_usd(1, price, hours))
 
 
-def _billed_usd(devices: Sequence[Devices]) -> Fraction:
+def billed_usd(devices: Sequence[Devices]) -> Fraction:
+    """Dollars a month of all of them."""
     return sum((each.billed * each.month_usd for each in devices), Fraction(0))
 
 
@@ -84,7 +85,7 @@ def cost_part(scenario: Scenario, found: Fleet, devices: Sequence[Devices], late
     scenario: with requests as they are submitted
     latency: of the fleet, where its speed is predicted
     """
-    billed = _billed_usd(devices)
+    billed = billed_usd(devices)
     lines = [(each.name, each.text, each.billed * each.month_usd) for each in devices]
     lines += [(other.name, "given", Fraction(other.usd)) for other in scenario.other_monthly]
     monthly = sum((usd for *_, usd in lines[len(devices) :]), billed)
@@ -200,7 +201,7 @@ def prefix_part(scenario: Scenario, found: Fleet | None, without: Without | None
     reusing = int((scenario.workload.requests_per_month or 0) * prefix.request_share)
     saved = Fraction(0)
     if found and without and without.fleet:
-        more, fewer = (_billed_usd(devices_of(scenario, each)) for each in (without.fleet, found))
+        more, fewer = (billed_usd(devices_of(scenario, each)) for each in (without.fleet, found))
         saved = more - fewer
     return PrefixReuse(
         requests_per_month=reusing,

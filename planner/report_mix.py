@@ -24,6 +24,7 @@ class MixPlan(Part):
 
     parts: tuple[MixPart, ...]
     monthly_usd: Decimal
+    """Of all parts, and the other monthly lines once."""
     best_single: Printable | None
     """None where no single type serves all sizes."""
     best_single_monthly_usd: Decimal | None

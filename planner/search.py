@@ -60,7 +60,8 @@ def search(
     """Every choice of a space planned for a scenario, whose own values of what the space varies do not count.
 
     jobs: workers; 1: this process alone; None: as joblib.parallel_config says
-    mix: also look for the cheapest fleet of several choices, each for some sizes of requests (mix.plan_mix)
+    mix: also look for the cheapest fleet of several choices, each for some sizes of requests (mix.plan_mix);
+        none is where no choice serves the load
     step: told how many choices are done, of how many
     raises: InputError where the space is too large, or every choice is refused for a reason that none can change
     """
@@ -74,6 +75,7 @@ def search(
         step(min(BATCH * len(planned), len(trials)), len(trials))
     outcomes = tuple(dict.fromkeys(chain.from_iterable(each.outcomes for each in planned)))
     _check_not_one_reason(outcomes)
+    served = any(isinstance(each, Candidate) for each in outcomes)
     return SearchResult(
         planner_version=__version__,
         inputs_digest=_digest(scenario, space),
@@ -83,7 +85,7 @@ def search(
         merged=len(trials) - len(outcomes),
         candidates=ranked(each for each in outcomes if isinstance(each, Candidate)),
         rejected=tuple(each for each in outcomes if isinstance(each, Rejected)),
-        mix=_mix(scenario, trials) if mix else None,
+        mix=_mix(scenario, trials) if mix and served else None,
         assumptions=(*_price_assumption(space), *_in_all(each.assumptions for each in planned)),
         warnings=_in_all(each.warnings for each in planned),
     )

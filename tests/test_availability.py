@@ -49,6 +49,14 @@ def test_large_fleets_neither_overflow_nor_vanish() -> None:
     assert k_of_n(3, 1, 0.0) == 0
 
 
+def test_a_repair_of_no_time_needs_no_spare_but_for_upgrades() -> None:
+    """Nodes that fail for a moment in a lifetime: their availability is 1 to every digit of a float."""
+    failures = {"device_hours_per_failure": 10**14, "mttr_hours": "0.0001", "source": "test"}
+    found = planned({"failures": failures}).fleet
+    assert found is not None
+    assert (found.spare_replicas, found.availability) == (1, 1)
+
+
 @given(st.integers(1, 60), st.integers(1, 8), st.floats(0.9, 0.9999), st.sampled_from((0.9, 0.99, 0.999)))
 def test_enough_is_left_when_the_spare_nodes_are_down(active: int, each: int, works: float, target: float) -> None:
     domain = Domain(works, each)
@@ -123,11 +131,36 @@ def test_an_availability_spreads_replicas_over_whole_instances() -> None:
     assert (found.fleet.active_replicas, found.fleet.spare_replicas, found.fleet.nodes) == (1, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("concurrency", "zones", "replicas", "nodes"),
+    [(1, 2, 2, 2), (1, 5, 2, 2), (64, 3, 5, 3), (400, 2, 30, 4), (400, 3, 23, 3)],
+)
+def test_no_instance_is_in_two_zones(concurrency: int, zones: int, replicas: int, nodes: int) -> None:
+    """Instances of eight: 15 active replicas in two zones are 15 on two in each, in three 8, 8 and 7."""
+    price: dict[str, Any] = {"usd_per_hour": 8, "devices": 8, "instance": "node"}
+    workload = {**CHAT, "concurrency": concurrency}
+    found = planned({"fraction": 0, "zones": zones}, None, price=price, workload=workload).fleet
+    assert found is not None
+    assert (found.active_replicas + found.spare_replicas, found.nodes) == (replicas, nodes)
+    assert found.billed_devices == nodes * 8
+
+
 @given(st.integers(0, 300), st.sampled_from(("0.9", "0.999")))
 def test_spares_of_an_availability_are_found_again(active: int, target: str) -> None:
     rule = Spares(replica_availability=Decimal("0.98"))
     replicas = active + spare_plan(active, rule, Decimal(target)).replicas
     assert active_within(replicas, rule, Decimal(target)) >= active
+
+
+@pytest.mark.parametrize(("node", "each"), [(8, 1), (8, 2), (4, 1), (8, 16)])
+@pytest.mark.parametrize("target", ["0.9", "0.99", "0.99999"])
+def test_most_active_replicas_by_trying_all(node: int, each: int, target: str) -> None:
+    """Of nodes that take several replicas with them: 32 replicas run 16, and 29 spread more widely run 17."""
+    rule = Spares(replica_availability=Decimal("0.9"), devices_per_node=node)
+    totals = {active: active + spare_plan(active, rule, Decimal(target), each).replicas for active in range(40)}
+    for replicas in range(40):
+        most = max(active for active, total in totals.items() if total <= replicas)
+        assert active_within(replicas, rule, Decimal(target), each) == most
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
 from planner.mix_solver import cheapest_mix
+from planner.plan import monthly_usd
 from tests.scenarios import CHAT, scenario
 
 
@@ -74,6 +75,17 @@ def test_shares_cover_each_bucket_and_fit_the_replicas() -> None:
         assert load <= count + 1e-6
 
 
+@pytest.mark.parametrize("rate", [1e-300, 1e-12, 1e-7, 1e-5])
+def test_next_to_no_load_takes_one_replica_of_the_cheapest(rate: float) -> None:
+    found = cheapest_mix([Fraction(5), Fraction(3)], [rate, rate], [[1.0, 1.0], [2.0, 1.0]])
+    assert found.replicas == (0, 1)
+
+
+def test_a_load_beyond_the_solver_is_refused_and_never_free() -> None:
+    with pytest.raises(InputError, match="the solver ends with"):
+        cheapest_mix([Fraction(5), Fraction(3)], [1e14, 1e14], [[1.0, 1.0], [2.0, 1.0]])
+
+
 def test_a_bucket_that_no_type_serves_is_named() -> None:
     with pytest.raises(InputError, match="bucket 2"):
         cheapest_mix([Fraction(1)], [1.0, 1.0], [[1.0], [0.0]])
@@ -101,6 +113,48 @@ def test_twice_the_price_is_twice_the_cost() -> None:
         for usd in (2, 4)
     )
     assert two == 2 * one
+
+
+NODE = {"usd_per_hour": 32, "devices": 8, "instance": "node"}
+
+
+@pytest.mark.parametrize(
+    ("spares", "availability"),
+    [
+        ({"fraction": "0.2"}, None),
+        ({"fraction": 0, "zones": 3}, None),
+        ({"failures": "llama-3-training"}, "0.99999"),
+        ({"failures": "llama-3-training", "zones": 2}, "0.999"),
+    ],
+)
+@pytest.mark.parametrize("rate", [1, 40, 400])
+def test_a_fleet_costs_in_a_mix_what_it_costs_by_itself(
+    spares: dict[str, Any], availability: str | None, rate: int
+) -> None:
+    """Spares, zones, and the instances over which both spread it."""
+    workload = {**CHAT, "concurrency": None, "arrivals_per_s": rate, "objectives": {"availability": availability}}
+    alike = offered("h100-sxm", workload=workload, spares=spares, price=NODE)
+    found = plan_mix([alike])
+    active = found.parts[0].active_replicas
+    assert found.parts[0].monthly_usd == found.monthly_usd == monthly_usd(alike, [active])[active]
+
+
+def test_other_monthly_lines_are_paid_once() -> None:
+    lines = [{"name": "people", "usd": "1000.50"}, {"name": "network", "usd": 200}]
+    plain, billed = (
+        plan_mix([offered(gpu, **more) for gpu in ("h100-sxm", "l40s")]) for more in ({}, {"other_monthly": lines})
+    )
+    assert plain.best_single_monthly_usd is not None
+    assert billed.monthly_usd == plain.monthly_usd + Decimal("1200.50")
+    assert billed.best_single_monthly_usd == plain.best_single_monthly_usd + Decimal("1200.50")
+    assert billed.parts == plain.parts
+
+
+def test_retries_are_load_of_a_mix_as_well() -> None:
+    """Half of the requests fail and are tried four times more: three attempts each, as three times the arrivals."""
+    retried = {**CHAT, "concurrency": None, "arrivals_per_s": 10, "success_share": "0.5", "retries_per_failure": 4}
+    plain = {**CHAT, "concurrency": None, "arrivals_per_s": 30}
+    assert plan_mix([offered("l40s", workload=retried)]) == plan_mix([offered("l40s", workload=plain)])
 
 
 def test_a_type_that_holds_no_request_is_left_out_and_none_is_refused() -> None:
@@ -151,3 +205,12 @@ def test_a_missing_solver_is_said_before_anything_is_planned(monkeypatch: pytest
     assert result.exit_code == 4
     assert result.stdout == ""
     assert "pip install 'llm-serving-planner[mix]'" in result.stderr
+
+
+def test_a_search_that_nothing_serves_says_why_and_has_no_mix() -> None:
+    base = ["search", "--model", "llama-3.1-8b", "--workload", "chat", "--gpu", "h100-sxm", "--tp", "1"]
+    result = CliRunner().invoke(app, [*base, "--arrivals", "10", "--ttft-p95", "0.01", "--mix", "--format", "json"])
+    assert result.exit_code == 3
+    found = json.loads(result.stdout)
+    assert found["mix"] is None
+    assert [each["limit"] for each in found["rejected"]] == ["ttft_p95"]

@@ -86,6 +86,14 @@ def test_a_commitment_larger_than_the_fleet_is_billed_whole() -> None:
     } <= set(found.warnings)
 
 
+def test_an_instance_of_which_none_is_billed_is_not_named_as_sold_whole() -> None:
+    """The fleet runs on the commitment alone: its price is of no instance that is billed."""
+    found, fleet, _ = planned(commitment={"devices": 8, "price": NODE}, price={**NODE, "instance": "dearer"})
+    assert fleet.billed_devices == fleet.committed_devices == 8
+    assert "8 devices are billed and 6 used; 2 stand idle" in found.warnings
+    assert not any("dearer of 8 is sold whole" in each for each in found.warnings)
+
+
 def test_replicas_that_do_not_fit_on_what_is_left_of_a_commitment_are_beyond_it() -> None:
     """Replicas of 2 on 5 committed devices: 2 fit, and 4 of 6 take 8 devices more; one committed device is idle."""
     _, fleet, cost = planned(commitment={"devices": 5, "price": 1}, parallelism__tp=2, price=2)
