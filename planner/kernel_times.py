@@ -278,7 +278,11 @@ class KernelTimes:
         assumes: h, host_launch_us; the host runs ahead of the device wherever it can
         source: profiles/kernels/small.yaml
         """
-        return step.waiting(max(0.0, kernels * self._host - step.seconds))
+        return step.waiting(self.launched_s(step.seconds, kernels) - step.seconds)
+
+    def launched_s(self, step_s: float, kernels: int) -> float:
+        """The time of such a step as a whole [s]."""
+        return max(step_s, kernels * self._host)
 
     def hosted(self, step: Terms, requests: int, *, overlapped: bool) -> Terms:
         """A step and the host's work between it and the next.
@@ -292,9 +296,13 @@ class KernelTimes:
         assumes: h, host_step_us, and r, host_step_request_us, of any engine, model and number of ranks
         source: profiles/kernels/small.yaml
         """
+        return step.waiting(self.hosted_s(step.seconds, requests, overlapped=overlapped) - step.seconds)
+
+    def hosted_s(self, step_s: float, requests: int, *, overlapped: bool) -> float:
+        """The time of both as a whole [s]."""
         fixed, each = self._between
         host = fixed + each * requests
-        return step.waiting(max(0.0, host - step.seconds) if overlapped else host)
+        return max(step_s, host) if overlapped else step_s + host
 
     def collective(self, operation: str, message_bytes: float, ranks: int) -> Terms:
         """A collective by the fastest of the library's and the engine's own kernels; nothing on one rank."""

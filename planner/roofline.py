@@ -118,20 +118,31 @@ class StepPrices:
         assumes: kernels of a rank do not overlap; pipeline stages follow each other, so the sum is over all of them
         source: roofline per kernel (Williams et al. 2009, doi:10.1145/1498765.1498785)
         """
-        work, times, tokens, meter = self.work, self.times, step.tokens, Meter()
-        everywhere = step.everywhere(work.ranks.dp)
+        meter = Meter()
+        self.shared(meter, step.tokens, step.everywhere(self.work.ranks.dp))
+        self.mixers(meter, step)
+        self.outputs(meter, step.outputs)
+        return self.times.launched(meter.terms(), self.work.kernels) if step.prompts else meter.terms()
+
+    def shared(self, meter: Meter, tokens: int, everywhere: int) -> None:
+        """What depends on the number of tokens alone: matrices, experts, small kernels and messages.
+
+        everywhere: tokens of all data-parallel ranks
+        """
         meter.add(self.fixed)
         meter.add(self.per_token, tokens)
         for price in self.matrices:
             meter.kernel(price.at(tokens), price.norm, price.count)
-        for layer in work.layers:
-            for mixer in layer.mixers:
-                meter.add(mixer_terms(mixer, work, times, step), layer.count)
+        for layer in self.work.layers:
             if layer.experts:
-                meter.add(experts_terms(layer.experts, work, times, tokens, everywhere), layer.count)
+                meter.add(experts_terms(layer.experts, self.work, self.times, tokens, everywhere), layer.count)
         self._messages(meter, tokens)
-        self._outputs(meter, step.outputs)
-        return times.launched(meter.terms(), work.kernels) if step.prompts else meter.terms()
+
+    def mixers(self, meter: Meter, step: Step) -> None:
+        """Attention and states of all layers."""
+        for layer in self.work.layers:
+            for mixer in layer.mixers:
+                meter.add(mixer_terms(mixer, self.work, self.times, step), layer.count)
 
     def _messages(self, meter: Meter, tokens: int) -> None:
         """Between ranks: sums after attention and feed-forward, norms' sums, and hidden states to the next stage."""
@@ -143,7 +154,7 @@ class StepPrices:
         if ranks.pp > 1:
             meter.add(times.collective("all_gather", message, 2), ranks.pp - 1)
 
-    def _outputs(self, meter: Meter, outputs: int) -> None:
+    def outputs(self, meter: Meter, outputs: int) -> None:
         """Output head, the gathering of its logits, and sampling."""
         times, work = self.times, self.work
         meter.kernel(self.head.at(outputs), self.head.norm)

@@ -1,0 +1,138 @@
+"""How long each engine step takes, from tables that are filled as steps are asked for.
+
+Every entry is priced by roofline.py, so a step here is serving.step_of's within the error of linear interpolation.
+"""
+
+from functools import lru_cache
+
+from planner.kernel_times import Meter
+from planner.roofline import Prompt, Step
+from planner.serving import Replica
+
+EXACT_TOKENS = 256
+"""Steps of up to so many tokens are priced one by one; of more, at multiples of a grid."""
+TOKEN_GRID = 64
+CONTEXT_GRID = 512
+"""Between these lengths of context a decode's attention is linear."""
+PRICED_PROMPTS = 2**16
+"""Prompts with a cached part whose attention is remembered."""
+
+
+class StepTimes:
+    """Step times of one data-parallel rank of a replica, the other ranks taken to do as much."""
+
+    def __init__(self, replica: Replica) -> None:
+        """raises: ValueError for pipeline stages, whose steps overlap"""
+        if replica.work.ranks.pp > 1:
+            raise ValueError("steps of pipeline stages overlap")
+        self.replica = replica
+        self._ranks = replica.work.ranks.dp
+        self._overlapped = replica.steps_in_flight > 1
+        self._shared: dict[int, float] = {}
+        self._outputs: dict[int, float] = {}
+        self._attention: dict[tuple[int, int], tuple[float, float]] = {}
+        self._prompts: dict[int, float] = {}
+        self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
+        self._prior = lru_cache(PRICED_PROMPTS)(self._prompt)
+
+    def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
+        """(a step of decodes alone [s], what each further cached token adds to it [s]).
+
+        batch: requests that decode, at least one
+        kv_tokens: cached tokens of all of them
+        """
+        cell = batch, kv_tokens // (CONTEXT_GRID * batch)
+        found = self._decodes.get(cell)
+        if found is None:
+            found = self._decodes[cell] = self._decode_line(*cell)
+        start, slope = found
+        return start + slope * kv_tokens, slope
+
+    def _decode_line(self, batch: int, cell: int) -> tuple[float, float]:
+        """A decode step between two lengths of context: (at no cached tokens [s], for each of them [s])."""
+        low, high = cell * CONTEXT_GRID * batch, (cell + 1) * CONTEXT_GRID * batch
+        device = self._shared_s(batch) + self._outputs_s(batch)
+        start, slope = self._attention_line(batch, cell)
+        first, last = (self._hosted(device + start + slope * each, batch) for each in (low, high))
+        slope = (last - first) / (high - low)
+        return first - slope * low, slope
+
+    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
+        """A step of prompts, with decodes or alone [s].
+
+        batch: requests that decode; none where decodes wait
+        kv_tokens: cached tokens of all of them
+        prompts: (new tokens, cached ones before them) of each chunk
+        """
+        tokens = batch
+        attention = 0.0
+        if batch:
+            start, slope = self._attention_line(batch, kv_tokens // (CONTEXT_GRID * batch))
+            attention = start + slope * kv_tokens
+        for new, prior in prompts:
+            tokens += new
+            attention += self._prior(new, prior) if prior else self._whole_s(new)
+        outputs = batch + len(prompts)
+        device = self._shared_s(tokens) + self._outputs_s(outputs) + attention
+        return self._hosted(self.replica.times.launched_s(device, self.replica.work.kernels), outputs)
+
+    def _hosted(self, device_s: float, outputs: int) -> float:
+        """With the host's work, and no faster than the server streams the tokens."""
+        times = self.replica.times
+        hosted = times.hosted_s(device_s, outputs, overlapped=self._overlapped)
+        return max(hosted, times.server_token_s * outputs)
+
+    def _shared_s(self, tokens: int) -> float:
+        if tokens <= EXACT_TOKENS:
+            return self._shared_at(tokens)
+        low, over = divmod(tokens, TOKEN_GRID)
+        first = self._shared_at(low * TOKEN_GRID)
+        if not over:
+            return first
+        return first + (self._shared_at((low + 1) * TOKEN_GRID) - first) * over / TOKEN_GRID
+
+    def _shared_at(self, tokens: int) -> float:
+        if tokens not in self._shared:
+            meter = Meter()
+            self.replica.prices.shared(meter, tokens, tokens * self._ranks)
+            self._shared[tokens] = meter.terms().seconds
+        return self._shared[tokens]
+
+    def _outputs_s(self, outputs: int) -> float:
+        if outputs not in self._outputs:
+            meter = Meter()
+            self.replica.prices.outputs(meter, outputs)
+            self._outputs[outputs] = meter.terms().seconds
+        return self._outputs[outputs]
+
+    def _attention_line(self, batch: int, cell: int) -> tuple[float, float]:
+        """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s])."""
+        found = self._attention.get((batch, cell))
+        if found is None:
+            first, last = (self._mixers_s(Step(batch, float(at * CONTEXT_GRID))) for at in (cell, cell + 1))
+            slope = (last - first) / (CONTEXT_GRID * batch)
+            found = self._attention[batch, cell] = first - slope * cell * CONTEXT_GRID * batch, slope
+        return found
+
+    def _whole_s(self, new: int) -> float:
+        """Attention of a prompt with nothing cached, between lengths of the grid."""
+        low, over = divmod(new, TOKEN_GRID)
+        if not low:
+            return self._prompt_at(new)
+        first = self._prompt_at(low * TOKEN_GRID)
+        if not over:
+            return first
+        return first + (self._prompt_at((low + 1) * TOKEN_GRID) - first) * over / TOKEN_GRID
+
+    def _prompt_at(self, new: int) -> float:
+        if new not in self._prompts:
+            self._prompts[new] = self._prompt(new, 0)
+        return self._prompts[new]
+
+    def _prompt(self, new: int, prior: int) -> float:
+        return self._mixers_s(Step(0, 0.0, (Prompt(new, prior),)))
+
+    def _mixers_s(self, step: Step) -> float:
+        meter = Meter()
+        self.replica.prices.mixers(meter, step)
+        return meter.terms().seconds
