@@ -10,18 +10,18 @@ from operator import mul
 class Growth:
     """The requests that decode."""
 
-    __slots__ = ("batch", "clock", "counts", "groups", "offset", "pads")
+    __slots__ = ("batch", "clock", "offset", "pads", "rows", "weights")
 
     def __init__(self, growing: tuple[tuple[int, int], ...]) -> None:
         """growing: (tokens of a block, units of it) of each group"""
-        self.groups = growing
         self.batch = 0
         self.clock = 0
         """Decode steps done."""
         self.offset = 0
         """Sum over requests of cached tokens less clock."""
-        self.counts = [[0] * block for block, _ in growing]
-        """Requests by their own number modulo the block."""
+        self.rows = [([0] * block, block) for block, _ in growing]
+        """Requests by their own number modulo the block, and the block."""
+        self.weights = [weight for _, weight in growing]
         self.pads = [[[-(at + own) % block for own in range(block)] for at in range(block)] for block, _ in growing]
         """By clock and own number modulo the block: tokens that the last block still takes."""
 
@@ -35,7 +35,7 @@ class Growth:
         own = tokens - self.clock
         self.batch += 1
         self.offset += own
-        for counts, (block, _) in zip(self.counts, self.groups, strict=True):
+        for counts, block in self.rows:
             counts[own % block] += 1
         return own
 
@@ -43,18 +43,13 @@ class Growth:
         """It decodes no longer."""
         self.batch -= 1
         self.offset -= own
-        for counts, (block, _) in zip(self.counts, self.groups, strict=True):
+        for counts, block in self.rows:
             counts[own % block] -= 1
-
-    def most_units(self, ahead: int) -> int:
-        """No fewer than units(ahead), at once."""
-        tokens = self.tokens + self.batch * ahead
-        return sum((tokens + self.batch * (block - 1)) // block * weight for block, weight in self.groups)
 
     def units(self, ahead: int) -> int:
         """Units of all after so many more steps."""
         tokens, total = self.tokens + self.batch * ahead, 0
-        for (block, weight), counts, pads in zip(self.groups, self.counts, self.pads, strict=True):
+        for (counts, block), weight, pads in zip(self.rows, self.weights, self.pads, strict=True):
             padded = sum(map(mul, counts, pads[(self.clock + ahead) % block]))
             total += (tokens + padded) // block * weight
         return total

@@ -2,9 +2,9 @@
 
 from math import lcm
 
-from planner.simulate.pool import Key
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory
+from planner.simulate.run import Part
 
 
 class Hashes:
@@ -18,20 +18,19 @@ class Hashes:
         self.tokens = self.joined * chunk_tokens
         self.units = memory.grown(self.tokens)
 
-    def keys(self, request: Request) -> list[tuple[Key, int, int]]:
-        """(key, prompt tokens up to its end, units) of each part of a prompt that others may share.
-
-        The whole blocks of a last, partial chunk are found under its own id.
-        """
-        scope, ids, step = request.scope, request.hash_ids, self.joined
-        whole = request.input_tokens // self.tokens
-        tokens, units = self.tokens, self.units
-        keys: list[tuple[Key, int, int]] = [
-            ((scope, ids[(i + 1) * step - 1]) if scope else ids[(i + 1) * step - 1], (i + 1) * tokens, units)
-            for i in range(min(whole, len(ids) // step))
-        ]
+    def parts(self, request: Request) -> list[Part]:
+        """What of a prompt others may share; the whole blocks of a last, partial chunk are found under its own id."""
+        ids, step, tokens, units = request.hash_ids, self.joined, self.tokens, self.units
+        whole = min(request.input_tokens // tokens, len(ids) // step)
+        names = ids[step - 1 : whole * step : step] if step > 1 else ids[:whole]
+        scope = request.scope
+        parts: list[Part] = (
+            [((scope, name), end, units) for name, end in zip(names, range(tokens, (whole + 1) * tokens, tokens))]
+            if scope
+            else [(name, end, units) for name, end in zip(names, range(tokens, (whole + 1) * tokens, tokens))]
+        )
         rest = (request.input_tokens - whole * tokens) // self.block * self.block
-        if rest and step == 1 and len(ids) > whole:
+        if 0 < rest < tokens and step == 1 and len(ids) > whole:
             key = (scope, ids[whole]) if scope else ids[whole]
-            keys.append((key, whole * tokens + rest, self.memory.grown(rest)))
-        return keys
+            parts.append((key, whole * tokens + rest, self.memory.grown(rest)))
+        return parts

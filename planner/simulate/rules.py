@@ -1,8 +1,14 @@
 """What an engine's scheduler and memory obey, as the simulation needs it."""
 
+from bisect import bisect
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
 from planner.units import ceil_div
+
+MOST_TOKENS = 2**40
+"""Longer than any context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +52,35 @@ class Memory:
 
     def grown(self, tokens: int) -> int:
         """Units that the growing groups hold for so many cached tokens."""
-        return sum(ceil_div(tokens, block) * weight for block, weight in self.growing)
+        total = 0
+        for block, weight in self.growing:
+            total -= -tokens // block * weight
+        return total
 
     def fixed(self, tokens: int) -> int:
         """Units that do not grow while a request of so many tokens runs: a bounded group counts at its fullest."""
-        bounded = sum(min(ceil_div(tokens, block), most) * weight for block, weight, most in self.bounded)
-        return bounded + self.state_units
+        total = self.state_units
+        for block, weight, most in self.bounded:
+            total += min(ceil_div(tokens, block), most) * weight
+        return total
 
     def whole(self, tokens: int) -> int:
         """Units of a request of this length."""
         return self.grown(tokens) + self.fixed(tokens)
+
+    def longest(self) -> int:
+        """Tokens of the longest request that the whole pool holds; unbounded where none grows."""
+        if not self.growing:
+            return MOST_TOKENS if self.whole(MOST_TOKENS) <= self.units else 0
+        return bisect(range(1, MOST_TOKENS), self.units, key=self.whole)
+
+    def sure_tokens(self) -> tuple[int, int]:
+        """(tokens, margin): requests surely fit whose lengths, each with the margin, sum to no more tokens.
+
+        N / r, ceil((sum of w (b - 1) / b + f) / r), with r = sum of w / b units per token and f the most fixed units
+        """
+        rate = sum((Fraction(weight, block) for block, weight in self.growing), Fraction(0))
+        if not rate:
+            return -1, 0
+        rounding = sum((Fraction(weight * (block - 1), block) for block, weight in self.growing), Fraction(0))
+        return int(self.units / rate), ceil((rounding + self.fixed(MOST_TOKENS)) / rate)

@@ -3,7 +3,8 @@
 Every entry is priced by roofline.py, so a step here is serving.step_of's within the error of linear interpolation.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from typing import TypeVar
 
 from planner.kernel_times import Meter
 from planner.roofline import Prompt, Step
@@ -14,8 +15,25 @@ EXACT_TOKENS = 256
 TOKEN_GRID = 64
 CONTEXT_GRID = 512
 """Between these lengths of context a decode's attention is linear."""
-PRICED_PROMPTS = 2**16
-"""Prompts with a cached part whose attention is remembered."""
+MOST_ENTRIES = 2**17
+"""Of a table; when it is full it starts anew."""
+
+K = TypeVar("K")
+
+
+class Table(dict[K, float]):
+    """Times by what they depend on, each computed when it is first asked for."""
+
+    def __init__(self, compute: Callable[[K], float]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def __missing__(self, key: K) -> float:
+        found = self.compute(key)
+        if len(self) >= MOST_ENTRIES:
+            self.clear()
+        self[key] = found
+        return found
 
 
 class StepTimes:
@@ -28,12 +46,11 @@ class StepTimes:
         self.replica = replica
         self._ranks = replica.work.ranks.dp
         self._overlapped = replica.steps_in_flight > 1
-        self._shared: dict[int, float] = {}
-        self._outputs: dict[int, float] = {}
+        self._shared = Table(self._shared_s)
+        self._outputs = Table(self._outputs_s)
+        self._prompts = Table(self._prompt_s)
         self._attention: dict[tuple[int, int], tuple[float, float]] = {}
-        self._prompts: dict[int, float] = {}
         self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
-        self._prior = lru_cache(PRICED_PROMPTS)(self._prompt)
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
         """(a step of decodes alone [s], what each further cached token adds to it [s]).
@@ -51,7 +68,7 @@ class StepTimes:
     def _decode_line(self, batch: int, cell: int) -> tuple[float, float]:
         """A decode step between two lengths of context: (at no cached tokens [s], for each of them [s])."""
         low, high = cell * CONTEXT_GRID * batch, (cell + 1) * CONTEXT_GRID * batch
-        device = self._shared_s(batch) + self._outputs_s(batch)
+        device = self._shared[batch] + self._outputs[batch]
         start, slope = self._attention_line(batch, cell)
         first, last = (self._hosted(device + start + slope * each, batch) for each in (low, high))
         slope = (last - first) / (high - low)
@@ -64,16 +81,15 @@ class StepTimes:
         kv_tokens: cached tokens of all of them
         prompts: (new tokens, cached ones before them) of each chunk
         """
-        tokens = batch
-        attention = 0.0
+        tokens, attention = batch, 0.0
         if batch:
             start, slope = self._attention_line(batch, kv_tokens // (CONTEXT_GRID * batch))
             attention = start + slope * kv_tokens
-        for new, prior in prompts:
-            tokens += new
-            attention += self._prior(new, prior) if prior else self._whole_s(new)
+        for prompt in prompts:
+            tokens += prompt[0]
+            attention += self._prompts[prompt]
         outputs = batch + len(prompts)
-        device = self._shared_s(tokens) + self._outputs_s(outputs) + attention
+        device = self._shared[tokens] + self._outputs[outputs] + attention
         return self._hosted(self.replica.times.launched_s(device, self.replica.work.kernels), outputs)
 
     def _hosted(self, device_s: float, outputs: int) -> float:
@@ -81,29 +97,6 @@ class StepTimes:
         times = self.replica.times
         hosted = times.hosted_s(device_s, outputs, overlapped=self._overlapped)
         return max(hosted, times.server_token_s * outputs)
-
-    def _shared_s(self, tokens: int) -> float:
-        if tokens <= EXACT_TOKENS:
-            return self._shared_at(tokens)
-        low, over = divmod(tokens, TOKEN_GRID)
-        first = self._shared_at(low * TOKEN_GRID)
-        if not over:
-            return first
-        return first + (self._shared_at((low + 1) * TOKEN_GRID) - first) * over / TOKEN_GRID
-
-    def _shared_at(self, tokens: int) -> float:
-        if tokens not in self._shared:
-            meter = Meter()
-            self.replica.prices.shared(meter, tokens, tokens * self._ranks)
-            self._shared[tokens] = meter.terms().seconds
-        return self._shared[tokens]
-
-    def _outputs_s(self, outputs: int) -> float:
-        if outputs not in self._outputs:
-            meter = Meter()
-            self.replica.prices.outputs(meter, outputs)
-            self._outputs[outputs] = meter.terms().seconds
-        return self._outputs[outputs]
 
     def _attention_line(self, batch: int, cell: int) -> tuple[float, float]:
         """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s])."""
@@ -114,22 +107,28 @@ class StepTimes:
             found = self._attention[batch, cell] = first - slope * cell * CONTEXT_GRID * batch, slope
         return found
 
-    def _whole_s(self, new: int) -> float:
-        """Attention of a prompt with nothing cached, between lengths of the grid."""
+    def _shared_s(self, tokens: int) -> float:
+        """What depends on the number of tokens alone, beyond EXACT_TOKENS between numbers of the grid."""
+        low, over = divmod(tokens, TOKEN_GRID)
+        if over and tokens > EXACT_TOKENS:
+            first, last = self._shared[low * TOKEN_GRID], self._shared[(low + 1) * TOKEN_GRID]
+            return first + (last - first) * over / TOKEN_GRID
+        meter = Meter()
+        self.replica.prices.shared(meter, tokens, tokens * self._ranks)
+        return meter.terms().seconds
+
+    def _outputs_s(self, outputs: int) -> float:
+        meter = Meter()
+        self.replica.prices.outputs(meter, outputs)
+        return meter.terms().seconds
+
+    def _prompt_s(self, prompt: tuple[int, int]) -> float:
+        """Attention of a prompt; with nothing cached, between lengths of the grid."""
+        new, prior = prompt
         low, over = divmod(new, TOKEN_GRID)
-        if not low:
-            return self._prompt_at(new)
-        first = self._prompt_at(low * TOKEN_GRID)
-        if not over:
-            return first
-        return first + (self._prompt_at((low + 1) * TOKEN_GRID) - first) * over / TOKEN_GRID
-
-    def _prompt_at(self, new: int) -> float:
-        if new not in self._prompts:
-            self._prompts[new] = self._prompt(new, 0)
-        return self._prompts[new]
-
-    def _prompt(self, new: int, prior: int) -> float:
+        if low and over and not prior:
+            first, last = self._prompts[low * TOKEN_GRID, 0], self._prompts[(low + 1) * TOKEN_GRID, 0]
+            return first + (last - first) * over / TOKEN_GRID
         return self._mixers_s(Step(0, 0.0, (Prompt(new, prior),)))
 
     def _mixers_s(self, step: Step) -> float:
