@@ -100,7 +100,7 @@ class Engine:
             if self.partial is not None or (due and waiting[0].seen_s <= (self.began if late else self.now)):
                 self._step()
             elif growth.batch:
-                self._stride(min(until, waiting[0].seen_s) if due else until)
+                self._stride(min(until, waiting[0].seen_s) if due else until, 1 if due and late else 0)
             elif leaving:
                 self._let_go()
             elif waiting and waiting[0].seen_s < until:
@@ -293,16 +293,19 @@ class Engine:
         else:
             others.append(run)
 
-    def _stride(self, until: float) -> None:
-        """Steps of decodes alone: to the first that starts at a time or later, at least one, or to one that ends a
-        request."""
+    def _stride(self, until: float, more: int = 0) -> None:
+        """Steps of decodes alone: to the one before the first that starts at a time or later, or that ends a request.
+
+        more: after the time, where what comes then is seen by the step after the next
+        """
         growth = self.growth
         batch = growth.batch
         steps = min(self.ends[0] - growth.clock, LONGEST_STRIDE)
         seconds, slope = self.times.decode(batch, growth.tokens)
         slope *= batch
-        if steps * seconds > until - self.now:
-            steps = min(steps, _steps_in(until - self.now, seconds, slope))
+        wanted = until - self.now
+        if steps * seconds > wanted:
+            steps = min(steps, (_steps_in(wanted, seconds, slope) + more) if wanted > 0 else 1)
         if self.promised > self.sure_tokens and not self._fits(0, steps):
             steps = self._steps_that_fit(steps)
             if not steps:
@@ -414,7 +417,5 @@ class Engine:
 
 def _steps_in(wanted_s: float, first_s: float, each_s: float) -> int:
     """The fewest steps, at least one, that take this long, each so much longer than the one before."""
-    if wanted_s <= 0:
-        return 1
     base = first_s - each_s / 2
     return max(1, -int(-2 * wanted_s / (base + sqrt(base * base + 2 * each_s * wanted_s)) // 1))

@@ -49,6 +49,8 @@ class StepTimes:
         self._shared = Table(self._shared_s)
         self._outputs = Table(self._outputs_s)
         self._prompts = Table(self._prompt_s)
+        self._least = Table(self._least_s)
+        self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
         self._attention: dict[tuple[int, int], tuple[float, float]] = {}
         self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -90,13 +92,17 @@ class StepTimes:
             attention += self._prompts[prompt]
         outputs = batch + len(prompts)
         device = self._shared[tokens] + self._outputs[outputs] + attention
-        return self._hosted(self.replica.times.launched_s(device, self.replica.work.kernels), outputs)
+        return self._hosted(max(device, self._launches_s), outputs)
 
     def _hosted(self, device_s: float, outputs: int) -> float:
         """With the host's work, and no faster than the server streams the tokens."""
+        if self._overlapped:
+            return max(device_s, self._least[outputs])
+        return max(self.replica.times.hosted_s(device_s, outputs, overlapped=False), self._least[outputs])
+
+    def _least_s(self, outputs: int) -> float:
         times = self.replica.times
-        hosted = times.hosted_s(device_s, outputs, overlapped=self._overlapped)
-        return max(hosted, times.server_token_s * outputs)
+        return max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
 
     def _attention_line(self, batch: int, cell: int) -> tuple[float, float]:
         """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s])."""
