@@ -38,6 +38,11 @@ STATE_KERNELS = 2
 """Convolution and recurrence."""
 FLOPS_PER_STATE = 6
 """A token decays, updates and reads each number of a recurrent state: three multiply-adds [FLOP]."""
+UNPACKED = (8, 12)
+"""Compute capabilities where vLLM's attention is FlashAttention-2, which packs the query heads of a group into one tile
+only in steps where every request has one new token."""
+TILE_ROWS = 128
+"""Rows of its tiles, of which a decode that shares its step with prompts uses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,14 @@ class Step:
     prompts: tuple[Prompt, ...] = ()
     prompt_ranks: float | None = None
     """Data-parallel ranks that run such prompts at once, the others decodes only; None: all."""
+
+    beside_prompts: bool = False
+    """The step has prompts that are priced apart."""
+
+    @property
+    def mixed(self) -> bool:
+        """Decodes share the step with prompts."""
+        return self.decodes > 0 and (self.beside_prompts or bool(self.prompts))
 
     def everywhere(self, dp: int) -> int:
         """Tokens of all data-parallel ranks, which the experts see together."""
@@ -215,7 +228,7 @@ def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: 
 
 def mixer_terms(mixer: Mixer, work: RankWork, times: KernelTimes, step: Step) -> Terms:
     """Attention or state of one layer: the decodes' kernel and the prompts'."""
-    total = _decode(mixer, work, times, step.decodes, step.kv_tokens) if step.decodes else Terms()
+    total = _decode(mixer, work, times, step) if step.decodes else Terms()
     for prompt in step.prompts:
         total += _prefill(mixer, work, times, prompt)
     return total
@@ -243,8 +256,8 @@ def visible(mixer: Mixer, tokens: float) -> float:
     return tokens
 
 
-def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, batch: int, kv_tokens: float) -> Terms:
-    rules, tp = work.rules, work.ranks.tp
+def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, step: Step) -> Terms:
+    rules, tp, batch, kv_tokens = work.rules, work.ranks.tp, step.decodes, step.kv_tokens
     fp8 = rules.fp8 and not (isinstance(mixer, Attention) and mixer.ignores_kv_dtype)
     keys = ("fp8", "bfloat16") if fp8 else ("bfloat16",)
     seen = visible(mixer, kv_tokens)
@@ -266,7 +279,27 @@ def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, batch: int, kv_tok
     heads, kv_heads = max(1, mixer.query_heads // tp), rank_kv_heads(mixer.kv_heads, tp)
     width = (mixer.key_dim + mixer.value_dim) / 2
     element = token_bytes(mixer, rules) / (kv_heads * (mixer.key_dim + mixer.value_dim))
-    return times.decode_attention(decode_work(heads, kv_heads, width, batch, seen, element), constants)
+    done = decode_work(heads, kv_heads, width, batch, seen, element)
+    packed = times.decode_attention(done, constants)
+    if not step.mixed or not rules.one_pool or rules.sm not in UNPACKED or fp8:
+        return packed
+    return max(packed, unpacked_decode(done, times), key=lambda terms: terms.seconds)
+
+
+def unpacked_decode(packed: Work, times: KernelTimes) -> Terms:
+    """Attention of decodes by a kernel that gives each query head a tile of its own, as large as a prompt's.
+
+        f = m f_1, priced as a prompt's attention; its reads of the cache hide behind it
+
+    packed: f_1, FLOPs of the useful rows [FLOP]
+    times: prices of kernels [1]
+    returns: terms of one layer [s]
+    assumes: m = 128 rows a tile, seqlenq_ngroups_swapped only where max_seqlen_q is 1. Inferred from steps of two vLLM
+        0.19 runs, on RTX 4090 and RTX PRO 6000 (tests/oracles/traces): there a mixed step's attention takes 95 to 99
+        kFLOP of the datasheet's peak for each cached token of a query head of 128
+    source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp (mha_varlen_fwd)
+    """
+    return times.prefill_attention(Work(0.0, TILE_ROWS * packed.flops), ("bfloat16",))
 
 
 def _latent_bytes(mixer: LatentAttention, work: RankWork) -> float:

@@ -51,7 +51,7 @@ class StepTimes:
         self._prompts = Table(self._prompt_s)
         self._least = Table(self._least_s)
         self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
-        self._attention: dict[tuple[int, int], tuple[float, float]] = {}
+        self._attention: dict[tuple[int, int, bool], tuple[float, float]] = {}
         self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
@@ -71,7 +71,7 @@ class StepTimes:
         """A decode step between two lengths of context: (at no cached tokens [s], for each of them [s])."""
         low, high = cell * CONTEXT_GRID * batch, (cell + 1) * CONTEXT_GRID * batch
         device = self._shared[batch] + self._outputs[batch]
-        start, slope = self._attention_line(batch, cell)
+        start, slope = self._attention_line(batch, cell, mixed=False)
         first, last = (self._hosted(device + start + slope * each, batch) for each in (low, high))
         slope = (last - first) / (high - low)
         return first - slope * low, slope
@@ -85,7 +85,7 @@ class StepTimes:
         """
         tokens, attention = batch, 0.0
         if batch:
-            start, slope = self._attention_line(batch, kv_tokens // (CONTEXT_GRID * batch))
+            start, slope = self._attention_line(batch, kv_tokens // (CONTEXT_GRID * batch), mixed=True)
             attention = start + slope * kv_tokens
         for prompt in prompts:
             tokens += prompt[0]
@@ -104,13 +104,17 @@ class StepTimes:
         times = self.replica.times
         return max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
 
-    def _attention_line(self, batch: int, cell: int) -> tuple[float, float]:
-        """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s])."""
-        found = self._attention.get((batch, cell))
+    def _attention_line(self, batch: int, cell: int, *, mixed: bool) -> tuple[float, float]:
+        """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s]).
+
+        mixed: prompts share their step
+        """
+        found = self._attention.get((batch, cell, mixed))
         if found is None:
-            first, last = (self._mixers_s(Step(batch, float(at * CONTEXT_GRID))) for at in (cell, cell + 1))
+            steps = (Step(batch, float(at * CONTEXT_GRID), beside_prompts=mixed) for at in (cell, cell + 1))
+            first, last = (self._mixers_s(step) for step in steps)
             slope = (last - first) / (CONTEXT_GRID * batch)
-            found = self._attention[batch, cell] = first - slope * cell * CONTEXT_GRID * batch, slope
+            found = self._attention[batch, cell, mixed] = first - slope * cell * CONTEXT_GRID * batch, slope
         return found
 
     def _shared_s(self, tokens: int) -> float:
