@@ -6,6 +6,7 @@ with that line is asked separately.
 
 import json
 import re
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +19,6 @@ Row = tuple[float, int, int, tuple[int, ...], str]
 """Time of arrival on the file's own clock [s], input and output tokens, hash ids, scope."""
 
 MOST_SECONDS = 1e12
-MOST_HASH_ID = 2**64 - 1
 MOST_SCOPE = 200
 MOONCAKE_CHUNK_TOKENS = 512
 COUNT = f"a whole number from 0 to {MOST_TOKENS:,}"
@@ -184,11 +184,7 @@ class JsonReader:
 
     def checked_ids(self, ids: object, input_tokens: int) -> tuple[int, ...]:
         """raises: BadLineError where they are not ids of at most as many chunks as the prompt has"""
-        if (
-            not isinstance(ids, list)
-            or not set(map(type, ids)) <= {int}
-            or not 0 <= min(ids) <= max(ids) <= MOST_HASH_ID
-        ):
+        if not isinstance(ids, list) or set(map(type, ids)) != {int} or not _are_ids(ids):
             raise BadLineError(f"hash_ids: {shown(ids)} is not a list of whole numbers from 0 to 2^64 - 1")
         if len(ids) > -(-input_tokens // self.chunk_tokens):
             raise BadLineError(
@@ -198,17 +194,25 @@ class JsonReader:
         return tuple(ids)
 
 
+def _are_ids(numbers: list[int]) -> bool:
+    try:
+        array("Q", numbers)  # the quickest check of the range of all
+    except OverflowError:
+        return False
+    return True
+
+
 def _record(line: str) -> dict[str, Any]:
     try:
-        record = _DECODER.decode(line)
+        record, end = _DECODER.raw_decode(line.strip())
     except json.JSONDecodeError as error:
         raise BadLineError(f"is not JSON: {error.msg} (column {error.colno})") from None
     except RecursionError:
         raise BadLineError("is nested too deep to be read") from None
     except ValueError:  # the only other one that json raises
         raise BadLineError("holds an integer of thousands of digits") from None
-    if not isinstance(record, dict):
-        raise BadLineError(f"{shown(record)} is not a JSON object")
+    if not isinstance(record, dict) or end < len(line.strip()):
+        raise BadLineError(f"{shown(line)} is not one JSON object")
     return record
 
 
