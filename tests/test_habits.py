@@ -78,10 +78,13 @@ FORMULA_FILES = (
     "latency",
     "accuracy",
     "offline_benchmark",
+    "simulate/lengths",
+    "simulate/arrivals",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = (
-    "torch", "pynvml", "joblib", "highspy", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest",
+    "torch", "pynvml", "joblib", "highspy", "numpy", "scipy", "huggingface_hub", "plotille", "ddsketch", "hypothesis",
+    "pytest",
 )  # fmt: skip
 
 
