@@ -87,8 +87,8 @@ def _exponent(knots: list[tuple[float, float]], mean: float, field: str) -> floa
         return 1.0
     if not least < mean < least + spread:
         raise InputError(
-            f"{field}: no lengths have these percentiles and the mean {mean:,.0f}; with them it is over {least:,.0f} and "
-            f"under {least + spread:,.0f}"
+            f"{field}: no lengths have these percentiles and the mean {mean:,.0f}; with them it is over "
+            f"{least:,.0f} and under {least + spread:,.0f}"
         )
     return spread / (mean - least) - 1
 

@@ -71,11 +71,11 @@ class Quantiles:
         source: numpy.percentile's default, `linear` (Hyndman and Fan 1996, type 7); Masson, Rim and Lee 2019, DDSketch,
             PVLDB 12(12), 2195-2205
         """
-        if not self.count:
-            raise ValueError("there are no values")
+        if not self.count or not 0 <= share <= 1:
+            raise ValueError("a share from 0 to 1 of at least one value is needed")
         if self._folded:
             self._fold()
-            return float(self._sketch.get_quantile_value(share))
+            return self._sketch.get_quantile_value(share) or 0.0
         if self._sorted < len(self._values):
             self._values = array("d", sorted(self._values))
             self._sorted = len(self._values)
