@@ -86,9 +86,10 @@ def _exponent(knots: list[tuple[float, float]], mean: float, field: str) -> floa
     if spread == 0 and abs(mean - least) < 0.5:
         return 1.0
     if not least < mean < least + spread:
+        share, shortest = knots[1][0], knots[0][1]
         raise InputError(
             f"{field}: no lengths have these percentiles and the mean {mean:,.0f}; with them it is over "
-            f"{least:,.0f} and under {least + spread:,.0f}"
+            f"{least - share * (shortest - 1):,.0f} and under {least + spread:,.0f}"
         )
     return spread / (mean - least) - 1
 
