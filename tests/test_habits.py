@@ -20,8 +20,8 @@ ORDER = (
     "money_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices", "catalog",
     "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation", "sharding",
     "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank", "calibrate",
-    "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "availability", "fleet",
-    "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
+    "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "simulate", "availability",
+    "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
     "remarks", "proposals", "plan", "demand", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs",
     "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing",
     "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
@@ -78,10 +78,13 @@ FORMULA_FILES = (
     "latency",
     "accuracy",
     "offline_benchmark",
+    "simulate/lengths",
+    "simulate/arrivals",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = (
-    "torch", "pynvml", "joblib", "highspy", "numpy", "scipy", "huggingface_hub", "plotille", "hypothesis", "pytest",
+    "torch", "pynvml", "joblib", "highspy", "numpy", "scipy", "huggingface_hub", "plotille", "ddsketch", "hypothesis",
+    "pytest",
 )  # fmt: skip
 
 
