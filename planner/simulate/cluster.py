@@ -84,12 +84,13 @@ class Cluster:
         """When each engine works again."""
         self.outages = Outages.over(count, failures) if failures else None
         self.turn = 0
+        self.last_arrival_s = 0.0
 
     def run(self, load: Load, progress: Callable[[int], None] = lambda _done: None) -> None:
         """Everything that a load sends, to its end."""
         meter, series = self.meter, self.meter.series
         for request in load.requests():
-            now = request.arrival_s
+            now = self.last_arrival_s = request.arrival_s
             if now >= series.next_s:
                 self._sample(now)
             if self.outages is not None:
