@@ -6,9 +6,10 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -22,6 +23,9 @@ MAX_DEPTH = 40
 MAX_ALIASES = 100
 MAX_EVENTS = 400_000
 MAX_PROBLEMS = 100
+MAX_LINE_BYTES = 2**20
+BLOCK_BYTES = 2**18
+"""Read at once of a file of lines."""
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
@@ -47,14 +51,41 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
 
 def _read_bytes(path: Path, max_bytes: int) -> bytes:
     """The first max_bytes of a regular file's content and one more."""
+    with _opened(path) as file:
+        return file.read(max_bytes + 1)
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """A file of lines as blocks of whole lines, unpacked where its name ends in .gz; memory stays flat.
+
+    raises: InputError that says what is wrong with the file, also for a line over MAX_LINE_BYTES
+    """
+    with _opened(path) as file:
+        rest, lines = b"", 0
+        while chunk := file.read(BLOCK_BYTES):
+            whole, newline, after = chunk.rpartition(b"\n")
+            if newline:
+                block = rest + whole + newline
+                yield block
+                rest, lines = after, lines + block.count(b"\n")
+            else:
+                rest += after
+            if len(rest) > MAX_LINE_BYTES:
+                raise InputError(f"{path}:{lines + 1}: the line is longer than {MAX_LINE_BYTES:,} bytes")
+        if rest:
+            yield rest
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file for reading, unpacked where its name ends in .gz; what goes wrong is an InputError."""
     try:
         if path.is_dir():
             raise InputError(f"{path}: is a directory; a file is needed")
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: is not a regular file")
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content: bytes = file.read(max_bytes + 1)
-            return content
+            yield cast(BinaryIO, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read as gzip: {error}") from error
     except OSError as error:

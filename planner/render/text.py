@@ -10,20 +10,25 @@ from rich.text import Text
 
 from planner.render.tables import (
     BAND_HEADS,
+    CHECK_HEADS,
     CURVE_HEADS,
     GROWTH_HEADS,
+    HIT_HEADS,
     WORLD_HEADS,
     band_rows,
+    check_rows,
     compared,
     cost_rows,
     curve_rows,
     demand_lines,
     growth_rows,
     headings,
+    hit_rows,
     main_rows,
     need_lines,
     prices_of,
     shared,
+    simulation_lines,
     source_line,
     subject,
     title,
@@ -54,6 +59,11 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
     if worlds := world_rows(report):
         parts += [Text("\nUncertain demand", style="bold cyan"), _listed(WORLD_HEADS, worlds)]
         parts += [Text(line) for line in demand_lines(report)]
+    parts += _remarks("Simulation", simulation_lines(report))
+    if checks := check_rows(report):
+        parts += [Text("\nThe formulas and the simulation", style="bold cyan"), _listed(CHECK_HEADS, checks)]
+    if hits := hit_rows(report):
+        parts += [Text("\nPrefix cache by scope", style="bold cyan"), _listed(HIT_HEADS, hits)]
     parts.append(_limit(report))
     parts += _remarks("Replicas that each limit asks for", need_lines(report))
     parts += _remarks("Warnings", report.warnings, "yellow")

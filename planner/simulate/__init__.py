@@ -1,1 +1,1 @@
-"""A paged, batched serving engine that replays arrivals: block pool, scheduler, fleet and what they measure."""
+"""Real and generated arrivals tried against a model of the engine's scheduler and block pool."""

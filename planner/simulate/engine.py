@@ -116,6 +116,17 @@ class Engine:
         self.__dict__.update(fresh.__dict__)
         return lost
 
+    def cached_tokens(self, request: Request) -> int:
+        """Prompt tokens of a request that it would find here."""
+        if self.hashes is None or self.prefixes is None or not request.hash_ids:
+            return 0
+        tokens = 0
+        for key, end, _ in self.hashes.parts(request):
+            if key not in self.prefixes.cached:
+                break
+            tokens = end
+        return tokens
+
     def _used(self, ahead: int) -> int:
         """Units in use beside chunks, after so many more steps of the decodes."""
         units = self.growth.units(ahead) + self.held

@@ -1,11 +1,75 @@
-"""Stub until load lands."""
-from dataclasses import dataclass
+"""What is asked of a simulated service: requests in order of arrival, streamed and as often as wanted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+MOST_TOKENS = 999_999_999
+"""Of one request's input or output."""
 
 
 @dataclass(slots=True)
 class Request:
+    """One request. Not frozen, because it is made by the million; nobody changes it."""
+
     arrival_s: float
+    """Since the load's start [s]."""
     input_tokens: int
+    """At least 1."""
     output_tokens: int
+    """At least 1."""
     hash_ids: tuple[int, ...] = ()
+    """Identity of each leading chunk of the prompt, of Load.chunk_tokens tokens each: ids are chained, so equal ones
+    mean equal prompts up to there. The last may stand for a part of a chunk; what no id covers is not shared."""
     scope: str = ""
+    """Tenant whose cache it may share."""
+
+
+class Load(Protocol):
+    """Requests that come by the clock, whatever the service does."""
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Prompt tokens of each hash id; 0 where there are none."""
+
+    def requests(self) -> Iterator[Request]:
+        """From the first, in order of arrival; each call starts again, and nothing but the next few are kept."""
+
+    def facts(self) -> tuple[str, ...]:
+        """What a report says of where the requests come from; of lines left out of a file, once it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Users who each wait for their answer, think, and ask again: when a request comes, the service decides."""
+
+    asked: Load
+    """What they ask, one after the other; its arrival times are not used."""
+    users: int
+    think_s: float = 0.0
+    """From an answer's end to the same user's next request [s]."""
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        return f"{self.users:,} users, {self.asked.name}"
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Prompt tokens of each hash id; 0 where there are none."""
+        return self.asked.chunk_tokens
+
+    def requests(self) -> Iterator[Request]:
+        """In the order in which users take them; every arrival_s is 0, since only the service's pace sets it."""
+        return (replace(request, arrival_s=0.0) for request in self.asked.requests())
+
+    def facts(self) -> tuple[str, ...]:
+        """What a report says of it."""
+        return (
+            f"closed loop: {self.users:,} users, {self.think_s:g} s from an answer to the next request",
+            *self.asked.facts(),
+        )

@@ -1,0 +1,252 @@
+"""Several replicas behind a router: where each request goes, and what fails under it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from itertools import islice
+from random import Random
+
+from planner.simulate.engine import Engine
+from planner.simulate.measures import Meter, Point
+from planner.simulate.requests import ClosedLoop, Load, Request
+from planner.simulate.run import Run
+
+ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
+MATCH_SHARE = 0.3
+"""Of a prompt's tokens that a replica must hold for a request to follow its prefix."""
+IMBALANCE_REQUESTS, IMBALANCE_RATIO = 64, 1.5
+"""Beyond both, the replica with fewest requests is chosen whatever it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How often nodes fail, and for how long."""
+
+    mtbf_s: float
+    """Of one node."""
+    mttr_s: float
+    engines_per_node: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Outages:
+    """When nodes fail and come back: independent, exponential times between failures, and a fixed time to repair."""
+
+    failures: Failures
+    nodes: int
+    events: list[tuple[float, int]]
+    """A heap: when each node fails next."""
+    random: Random
+    count: int = 0
+    down_s: float = 0.0
+
+    @classmethod
+    def over(cls, engines: int, failures: Failures) -> "Outages":
+        """Of a fleet of so many engines."""
+        nodes = -(-engines // failures.engines_per_node)
+        random = Random(f"{failures.seed} failures")  # noqa: S311 - no secret
+        events = [(random.expovariate(1 / failures.mtbf_s), node) for node in range(nodes)]
+        heapify(events)
+        return cls(failures, nodes, events, random)
+
+    def before(self, time_s: float) -> Iterator[tuple[float, int, float]]:
+        """(when, node, when it is back) of each failure up to a time."""
+        while self.events and self.events[0][0] <= time_s:
+            at_s, node = self.events[0]
+            back_s = at_s + self.failures.mttr_s
+            self.count += 1
+            self.down_s += self.failures.mttr_s
+            heapreplace(self.events, (back_s + self.random.expovariate(1 / self.failures.mtbf_s), node))
+            yield at_s, node, back_s
+
+
+class Cluster:
+    """Engines and the router before them."""
+
+    def __init__(
+        self,
+        make: Callable[[Meter], Engine],
+        count: int,
+        meter: Meter,
+        *,
+        routing: str,
+        delay_s: float = 0.0,
+        failures: Failures | None = None,
+    ) -> None:
+        """make: an engine that a meter watches
+        count: engines
+        delay_s: of a request's way to an engine's queue
+        """
+        self.engines = [make(meter) for _ in range(count)]
+        self.meter, self.routing, self.delay_s = meter, routing, delay_s
+        self.back_s = [0.0] * count
+        """When each engine works again."""
+        self.outages = Outages.over(count, failures) if failures else None
+        self.turn = 0
+        self.last_arrival_s = 0.0
+
+    def run(self, load: Load, progress: Callable[[int], None] = lambda _done: None) -> None:
+        """Everything that a load sends, to its end."""
+        meter, series = self.meter, self.meter.series
+        for request in load.requests():
+            now = self.last_arrival_s = request.arrival_s
+            if now >= series.next_s:
+                self._sample(now)
+            if self.outages is not None:
+                self._break(now)
+            meter.submitted += 1
+            self._send(request, now)
+            if not meter.submitted & 4095:
+                progress(meter.submitted)
+        self._drain()
+
+    def run_closed(self, loop: ClosedLoop, progress: Callable[[int], None] = lambda _done: None) -> None:
+        """Users who each ask one replica again when it has answered.
+
+        raises: ValueError with failures, which no closed loop has
+        """
+        if self.outages is not None:
+            raise ValueError("a closed loop knows no failures")
+        requests = loop.requests()
+        for i, engine in enumerate(self.engines):
+            engine.observer = _Asking(self, engine, requests, loop.think_s, progress)
+            users = loop.users // len(self.engines) + (i < loop.users % len(self.engines))
+            for request in islice(requests, users):
+                self.meter.submitted += 1
+                self._offer(engine, request)
+        self._drain()
+
+    def _send(self, request: Request, now: float) -> None:
+        engine = self._chosen(request, now)
+        if engine is None:
+            self.meter.turned_away += 1
+            return
+        self._offer(engine, request, now)
+
+    def _offer(self, engine: Engine, request: Request, now: float | None = None) -> Run | None:
+        """Hands a request over at a time, its arrival where none is given; counts it where it is not taken."""
+        now = request.arrival_s if now is None else now
+        if request.input_tokens + request.output_tokens > engine.longest:
+            self.meter.too_long += 1
+            return None
+        run = engine.submit(request, now + self.delay_s)
+        if run is None:
+            self.meter.turned_away += 1
+        return run
+
+    def _chosen(self, request: Request, now: float) -> Engine | None:
+        """The engine that a request goes to, brought up to now; None where none works."""
+        if self.routing == "round-robin" or len(self.engines) == 1:
+            for _ in self.engines:
+                place = self.turn
+                self.turn = (place + 1) % len(self.engines)
+                if self.back_s[place] <= now:
+                    self.engines[place].advance(now)
+                    return self.engines[place]
+            return None
+        alive = [engine for engine, back_s in zip(self.engines, self.back_s, strict=True) if back_s <= now]
+        for engine in alive:
+            engine.advance(now)
+        return self._best(alive, request) if alive else None
+
+    def _best(self, engines: list[Engine], request: Request) -> Engine:
+        """Fewest requests; with prefix-aware routing the one that holds most of the prompt, unless loads differ a lot.
+
+        source: SGLang model gateway, cache_aware policy (cache_threshold, balance_abs_threshold, balance_rel_threshold)
+        """
+        idle = min(engines, key=lambda engine: engine.requests)
+        if self.routing != "prefix-aware":
+            return idle
+        most = max(engine.requests for engine in engines)
+        if most - idle.requests > IMBALANCE_REQUESTS and most > IMBALANCE_RATIO * idle.requests:
+            return idle
+        held, found = max(((engine.cached_tokens(request), engine) for engine in engines), key=lambda pair: pair[0])
+        return found if held > MATCH_SHARE * request.input_tokens else idle
+
+    def _break(self, now: float) -> None:
+        """Nodes that fail up to now: their requests are sent again at once, to others."""
+        outages = self.outages
+        if outages is None:
+            return
+        each = outages.failures.engines_per_node
+        for at_s, node, back_s in outages.before(now):
+            lost = []
+            for place in range(node * each, min((node + 1) * each, len(self.engines))):
+                engine = self.engines[place]
+                engine.advance(at_s)
+                lost += engine.fail()
+                engine.now = engine.began = max(engine.now, back_s)
+                self.back_s[place] = back_s
+            for run in lost:
+                self.meter.restarted += 1
+                self._send(run.request, at_s)
+
+    def _sample(self, now: float) -> None:
+        """Points of the series up to a time."""
+        series, meter = self.meter.series, self.meter
+        while series.next_s <= now:
+            at_s = series.next_s
+            for engine in self.engines:
+                engine.advance(at_s)
+            units = sum(engine.memory.units for engine in self.engines)
+            series.add(
+                Point(
+                    at_s,
+                    running=sum(len(engine.running) for engine in self.engines),
+                    waiting=sum(len(engine.waiting) for engine in self.engines),
+                    used_share=sum(engine.used_units for engine in self.engines) / units,
+                    submitted=meter.submitted,
+                    done=meter.done_count,
+                )
+            )
+
+    def _drain(self) -> None:
+        """Time goes on until nothing is left."""
+        series = self.meter.series
+        while any(engine.requests for engine in self.engines):
+            if self.outages is not None:
+                self._break(series.next_s)
+            self._sample(series.next_s)
+
+    @property
+    def busy_s(self) -> float:
+        """Steps of all engines together."""
+        return sum(engine.busy_s for engine in self.engines)
+
+
+class _Asking:
+    """Watches an engine of a closed loop: a user whose request ended asks again."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        engine: Engine,
+        requests: Iterator[Request],
+        think_s: float,
+        progress: Callable[[int], None],
+    ) -> None:
+        self.cluster, self.engine, self.requests, self.think_s, self.progress = (
+            cluster, engine, requests, think_s, progress,
+        )  # fmt: skip
+        self.steps = cluster.meter.steps
+
+    def done(self, run: Run, end_s: float) -> None:
+        """A request got its last token."""
+        self.cluster.meter.done(run, end_s)
+        self._ask(end_s)
+
+    def cancelled(self, run: Run, end_s: float) -> None:
+        """A request did not end in time."""
+        self.cluster.meter.cancelled(run, end_s)
+        self._ask(end_s)
+
+    def _ask(self, now: float) -> None:
+        meter = self.cluster.meter
+        for request in self.requests:
+            request.arrival_s = now + self.think_s
+            meter.submitted += 1
+            if not meter.submitted & 4095:
+                self.progress(meter.submitted)
+            if self.cluster._offer(self.engine, request):
+                return

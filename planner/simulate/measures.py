@@ -1,0 +1,145 @@
+"""What a simulation measures: times of requests, gaps between tokens, counts, and how full the engines were."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from planner.simulate.quantiles import Quantiles
+from planner.simulate.run import Run
+
+GAPS_PER_S = 100_000
+"""Gaps between tokens are counted by the 10 us that they lie in."""
+MOST_POINTS = 240
+"""Of a series over time; when there are more, every second one is left out and they are twice as far apart."""
+MOST_SCOPES = 10_000
+"""Scopes whose hits are counted one by one; those that come later are counted together."""
+OTHER_SCOPES = "(others)"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request must keep to count as good; None: not asked for."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    """Of a request's own mean."""
+
+
+class Gaps:
+    """Times between tokens, of all requests together, by 10 us."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+
+    def add(self, seconds: float, gaps: int) -> None:
+        """So many gaps of this length."""
+        self.counts[int(seconds * GAPS_PER_S)] += gaps
+
+    def at(self, share: float) -> float:
+        """The gap that this share of all does not exceed: the middle of its 10 us [s].
+
+        raises: ValueError where there are none
+        """
+        left = share * self.counts.total()
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return (place + 0.5) / GAPS_PER_S
+        raise ValueError("no gaps")
+
+    @property
+    def mean(self) -> float:
+        """Of all [s]."""
+        whole = sum((place + 0.5) * gaps for place, gaps in self.counts.items())
+        return whole / self.counts.total() / GAPS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """All engines at one time."""
+
+    time_s: float
+    running: int
+    waiting: int
+    used_share: float
+    """Of all pools' units."""
+    submitted: int
+    done: int
+
+
+class Series:
+    """Points at even steps of time, fewer and wider apart the longer it goes on."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.every_s = 1.0
+        self.next_s = 0.0
+
+    def add(self, point: Point) -> None:
+        """A point at next_s."""
+        self.points.append(point)
+        if len(self.points) > MOST_POINTS:
+            self.points = self.points[::2]
+            self.every_s *= 2
+        self.next_s = self.points[-1].time_s + self.every_s
+
+
+class Meter:
+    """What engines are watched by."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.ttft, self.tpot, self.e2e = Quantiles(), Quantiles(), Quantiles()
+        self.queued = Quantiles()
+        """From a request's arrival to its first step."""
+        self.gaps = Gaps()
+        self.series = Series()
+        self.submitted = self.done_count = self.good = self.in_time = 0
+        self.too_long = self.turned_away = self.cancelled_count = self.restarted = 0
+        self.input_tokens = self.output_tokens = self.cached_tokens = self.preemptions = 0
+        self.last_s = 0.0
+        self.scopes: dict[str, list[int]] = {}
+        """Requests, input tokens and cached ones by scope."""
+
+    def steps(self, seconds: float, gaps: int) -> None:
+        """Steps that took so long each, in which so many tokens followed another of their request."""
+        self.gaps.counts[int(seconds * GAPS_PER_S)] += gaps
+
+    def done(self, run: Run, end_s: float) -> None:
+        """A request got its last token."""
+        request, first_s = run.request, run.first_s
+        arrival_s, tokens = request.arrival_s, request.output_tokens
+        limits = self.limits
+        ttft_s = first_s - arrival_s
+        good = limits.ttft_s is None or ttft_s <= limits.ttft_s
+        self.in_time += good
+        self.ttft.add(ttft_s)
+        self.e2e.add(end_s - arrival_s)
+        self.queued.add(run.started_s - arrival_s)
+        if tokens > 1:
+            tpot_s = (end_s - first_s) / (tokens - 1)
+            self.tpot.add(tpot_s)
+            good = good and (limits.tpot_s is None or tpot_s <= limits.tpot_s)
+        self.good += good
+        self.done_count += 1
+        self.output_tokens += tokens
+        self.input_tokens += request.input_tokens
+        self.preemptions += run.preemptions
+        self.last_s = max(self.last_s, end_s)
+        if run.parts or request.scope:
+            self._hits(request.scope, request.input_tokens, run.cached)
+
+    def _hits(self, scope: str, tokens: int, cached: int) -> None:
+        self.cached_tokens += cached
+        found = self.scopes.get(scope)
+        if found is None:
+            scope = scope if len(self.scopes) < MOST_SCOPES else OTHER_SCOPES
+            found = self.scopes.setdefault(scope, [0, 0, 0])
+        found[0] += 1
+        found[1] += tokens
+        found[2] += cached
+
+    def cancelled(self, run: Run, end_s: float) -> None:
+        """A request did not end in time."""
+        self.cancelled_count += 1
+        self.preemptions += run.preemptions
+        self.last_s = max(self.last_s, end_s)
