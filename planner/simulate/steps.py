@@ -4,9 +4,10 @@ Every entry is priced by roofline.py, so a step here is serving.step_of's within
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TypeVar
 
-from planner.kernel_times import Meter
+from planner.kernel_times import Meter, Terms
 from planner.roofline import Prompt, Step
 from planner.serving import Replica
 
@@ -39,11 +40,13 @@ class Table(dict[K, float]):
 class StepTimes:
     """Step times of one data-parallel rank of a replica, the other ranks taken to do as much."""
 
-    def __init__(self, replica: Replica) -> None:
-        """raises: ValueError for pipeline stages, whose steps overlap"""
+    def __init__(self, replica: Replica, seconds_of: Callable[[Terms], float] = attrgetter("seconds")) -> None:
+        """seconds_of: how long kernels take together that take these terms
+        raises: ValueError for pipeline stages, whose steps overlap
+        """
         if replica.work.ranks.pp > 1:
             raise ValueError("steps of pipeline stages overlap")
-        self.replica = replica
+        self.replica, self._seconds_of = replica, seconds_of
         self._ranks = replica.work.ranks.dp
         self._overlapped = replica.steps_in_flight > 1
         self._shared = Table(self._shared_s)
@@ -125,12 +128,12 @@ class StepTimes:
             return first + (last - first) * over / TOKEN_GRID
         meter = Meter()
         self.replica.prices.shared(meter, tokens, tokens * self._ranks)
-        return meter.terms().seconds
+        return self._seconds_of(meter.terms())
 
     def _outputs_s(self, outputs: int) -> float:
         meter = Meter()
         self.replica.prices.outputs(meter, outputs)
-        return meter.terms().seconds
+        return self._seconds_of(meter.terms())
 
     def _prompt_s(self, prompt: tuple[int, int]) -> float:
         """Attention of a prompt; with nothing cached, between lengths of the grid."""
@@ -144,4 +147,4 @@ class StepTimes:
     def _mixers_s(self, step: Step) -> float:
         meter = Meter()
         self.replica.prices.mixers(meter, step)
-        return meter.terms().seconds
+        return self._seconds_of(meter.terms())

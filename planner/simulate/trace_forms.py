@@ -162,7 +162,7 @@ class JsonReader:
 
     def row(self, line: str) -> Row:
         """raises: BadLineError that says which field is wrong"""
-        record = _record(line)
+        record = record_of(line)
         try:
             time, given, produced = record[self.time], record[self.input], record[self.output]
         except KeyError as error:
@@ -202,7 +202,11 @@ def _are_ids(numbers: list[int]) -> bool:
     return True
 
 
-def _record(line: str) -> dict[str, Any]:
+def record_of(line: str) -> dict[str, Any]:
+    """The JSON object of a line.
+
+    raises: BadLineError where it is none, has a key twice, or a number that is none
+    """
     try:
         record, end = _DECODER.raw_decode(line.strip())
     except json.JSONDecodeError as error:
@@ -242,7 +246,7 @@ def _json_fits(*names: str) -> Callable[[bytes], bool]:
 
     def fits(line: bytes) -> bool:
         try:
-            return set(names) <= set(_record(line.decode("utf-8")))
+            return set(names) <= set(record_of(line.decode("utf-8")))
         except (BadLineError, UnicodeDecodeError):
             return False
 
