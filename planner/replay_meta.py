@@ -1,5 +1,6 @@
-"""What a recorded run of vLLM says of itself: model, version, device and the engine's settings, as planner takes them."""
+"""What a recorded run of vLLM says of itself: model, version, device and the engine's settings."""
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -8,7 +9,7 @@ from pydantic import ConfigDict, Field
 from planner.documents import load_json, validate
 from planner.engine_inputs import version_numbers
 from planner.errors import InputError
-from planner.input_types import Count, Degree, Input, Positive, PositiveShare
+from planner.input_types import Count, Degree, Input, PositiveShare
 from planner.origin import Origin
 from planner.printable import Printable, shown
 
@@ -129,6 +130,15 @@ class Meta(_Open):
         return _first(self.kv_cache.num_gpu_blocks, self.resolved_config.cache_config.num_gpu_blocks)
 
     @property
+    def gpu_memory_utilization(self) -> Decimal | None:
+        """As resolved, else as asked for."""
+        return _first(
+            self.kv_cache.gpu_memory_utilization,
+            self.resolved_config.cache_config.gpu_memory_utilization,
+            self.engine_kwargs.gpu_memory_utilization,
+        )
+
+    @property
     def quantization(self) -> str | None:
         """Form of the weights, where it is not the checkpoint's own."""
         return _first(self.engine_kwargs.quantization, self.resolved_config.served.quantization)
@@ -164,7 +174,7 @@ def read_meta(path: Path) -> Meta:
     numbers = version_numbers(meta.vllm_version)
     if numbers < OLDEST:
         raise InputError(
-            f"{Origin(str(path)).at('vllm_version')}: {shown(meta.vllm_version)} is not a version of vLLM whose scheduler "
-            f"planner simulates; accepted: {'.'.join(map(str, OLDEST))} and later, such as 0.19.0"
+            f"{Origin(str(path)).at('vllm_version')}: {shown(meta.vllm_version)} has another scheduler than planner "
+            f"simulates; accepted: {'.'.join(map(str, OLDEST))} and later, such as 0.19.0"
         )
     return meta

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Recorded:
 
     requests: tuple[Served, ...]
     queue_delay_s: float
-    """Mean time from arrival to the engine's queue beyond the shortest, which the clocks' offset cannot be told from."""
+    """Mean time from arrival to the engine's queue beyond the shortest, which no one can tell from the clocks' offset."""
 
 
 def read_run(path: Path) -> Recorded:
@@ -97,7 +98,7 @@ def _checked(row: dict[str, Any]) -> dict[str, Any]:
     for name in CLOCKS:
         if type(row[name]) not in (int, float) or not 0 <= row[name] <= MOST_SECONDS:
             raise BadLineError(f"{name}: {shown(row[name])} is not a number of seconds from 0 to {MOST_SECONDS:g}")
-    for before, after in zip(CLOCKS[1:], CLOCKS[2:], strict=False):
+    for before, after in pairwise(CLOCKS[1:]):
         if row[after] < row[before]:
             raise BadLineError(f"{after}: {row[after]} is before {before}, {row[before]}")
     if row["first_token_ts"] == row["queued_ts"] or (

@@ -1,32 +1,15 @@
-"""A recorded run of vLLM replayed by the simulated engine: how far its times are off, with fitted constants and without."""
+"""How far a recorded run's times are from their replay by the simulated engine, with fitted constants and without."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from statistics import fmean
 
-from planner.architectures import resolve
 from planner.calibrate.accuracy import percentile
-from planner.catalog import load_model, load_scenario, names
-from planner.deployment import Deployment, deploy
-from planner.errors import InputError, nearest
-from planner.inputs import Model
-from planner.origin import Origin
-from planner.replay_meta import Meta
-from planner.replay_rows import Recorded, Served
-from planner.replica import replica_of, times_of
-from planner.row_models import gpu_name, has_experts, row_model
-from planner.serving import Replica
-from planner.simulate.replay import Machine, Replayed, replay
-from planner.simulate.replay_fit import Factors, fit
-from planner.simulate.requests import Request
-from planner.simulate.setting import memory_of, reserves_prompt, rules_of
-from planner.simulate.steps import StepTimes
-from planner.rank import governing_rank
-from planner.units import GIB
-from planner.validate import PRICE
-from planner.validate_logs import nearest_engine
+from planner.replay_rows import Served
+from planner.replay_setup import Prepared
+from planner.simulate.measures import Point
+from planner.simulate.replay_fit import LEAST, MOST, NAMES, Factors, fit
+from planner.units import counted
 
 BAR_PERCENT = 5.0
 SHARES = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -52,12 +35,15 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A replay with some constants, over some of the requests."""
+    """A replay with some constants, scored on some of its requests."""
 
     name: str
     factors: Factors
+    requests: int
+    """Scored ones."""
     figures: tuple[Figure, ...]
     preemptions: int
+    points: tuple[Point, ...]
 
     @property
     def error_percent(self) -> float:
@@ -71,8 +57,11 @@ class ReplayScore:
 
     facts: tuple[str, ...]
     calibrated: Case
+    """Nothing fitted on the run."""
     fitted: Case
+    """Fitted and scored on the whole run: in-sample."""
     held_out: Case
+    """Fitted on the first half of the requests, scored on the others."""
 
     @property
     def within(self) -> bool:
@@ -80,54 +69,129 @@ class ReplayScore:
         return self.fitted.error_percent <= BAR_PERCENT
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A run ready to be replayed."""
-
-    requests: tuple[Request, ...]
-    served: tuple[Served, ...]
-    machine: Machine
-    replica: Replica
-
-    def run(self, factors: Factors) -> Replayed:
-        """Once."""
-        return replay(self.requests, self.machine, StepTimes(self.replica, factors.seconds))
-
-
 def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None = None) -> ReplayScore:
-    """The run replayed with the calibration's constants, and with three fitted on all of it and on its first half."""
-    served = prepared.served
-    half = len(served) // 2
+    """The run replayed with the calibration's constants, and with factors fitted on all of it and on its first half."""
+    half = (len(prepared.served) + 1) // 2
     everything, first, second = slice(None), slice(half), slice(half, None)
 
     def case(name: str, factors: Factors, of: slice) -> Case:
-        found = prepared.run(factors)
-        return Case(name, factors, figures(served[of], found.times[of]), found.preemptions)
+        served, found = prepared.served[of], prepared.run(factors)
+        return Case(name, factors, len(served), figures(served, found.times[of]), found.preemptions, found.points)
 
     def fitted(of: slice) -> Factors:
         return fit(lambda factors: case("", factors, of).error_percent, progress)
 
-    calibrated = case("calibration", Factors(), everything)
-    return ReplayScore((), calibrated, case("fitted", fitted(everything), everything), case("held out", fitted(first), second))
+    return ReplayScore(
+        prepared.facts,
+        case("calibration", Factors(), everything),
+        case("fitted", fitted(everything), everything),
+        case("held out", fitted(first), second),
+    )
 
 
 def figures(served: Sequence[Served], times: Sequence[tuple[float, float]]) -> tuple[Figure, ...]:
-    """Mean and percentiles of TTFT, TPOT and E2E, measured and simulated.
+    """Mean and percentiles of TTFT, TPOT and E2E; of TPOT none where no request has two tokens.
 
-    times: when each request's first and last tokens came
+    times: when each request's first and last tokens came in the simulation [s]
     """
     measured = [_times(each, each.first_s, each.last_s) for each in served]
-    simulated = [_times(each, first_s, last_s) for each, (first_s, last_s) in zip(served, times, strict=True)]
+    simulated = [_times(each, *found) for each, found in zip(served, times, strict=True)]
+    return tuple(
+        Figure(metric, name, *(_summed(side, metric, share) for side in (measured, simulated)))
+        for metric in METRICS
+        if any(metric in each for each in measured)
+        for name, share in SHARES.items()
+    )
+
+
+def _times(served: Served, first_s: float, last_s: float) -> dict[str, float]:
+    """A request's own figures [s].
+
+    source: TPOT = (E2E - TTFT) / (n - 1) for n > 1 output tokens
+    """
+    found = {"TTFT": first_s - served.arrival_s, "E2E": last_s - served.arrival_s}
+    if served.output_tokens > 1:
+        found["TPOT"] = (last_s - first_s) / (served.output_tokens - 1)
+    return found
+
+
+def _summed(of_requests: list[dict[str, float]], metric: str, share: float | None) -> float:
+    """The mean, or the percentile of a share."""
+    values = sorted(each[metric] for each in of_requests if metric in each)
+    return fmean(values) if share is None else percentile(values, share)
+
+
+def lines(score: ReplayScore) -> Iterator[str]:
+    """The score as text."""
+    calibrated, fitted, held_out = score.calibrated, score.fitted, score.held_out
+    yield from score.facts
+    yield METHOD
+    yield ""
+    yield _row("", "measured", "calibration", "error", "fitted", "error")
+    for before, after in zip(calibrated.figures, fitted.figures, strict=True):
+        yield _row(_name(before), _ms(before.measured_s), *_found(before), *_found(after))
+    yield _row("mean absolute error", "", "", _percent(calibrated), "", _percent(fitted))
+    yield ""
+    yield f"calibration: nothing is fitted on this run{_preempted(calibrated)}"
+    yield f"fitted, in-sample, to the least of this error: {_said(fitted.factors)}{_preempted(fitted)}"
+    others = f"fitted on the first {fitted.requests - held_out.requests:,} requests, scored on the other"
+    yield f"held out: {_percent(held_out)}, {others} {held_out.requests:,}: {_said(held_out.factors)}"
+    yield f"{'within' if score.within else 'over'} the bar of {BAR_PERCENT:g} % with fitted constants"
+
+
+def _row(name: str, *cells: str) -> str:
+    widths = (12, 12, 9, 12, 9)
+    return " ".join((name.ljust(20), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))).rstrip()
+
+
+def _name(figure: Figure) -> str:
+    return f"{figure.metric} {figure.of}, ms"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.2f}"
+
+
+def _found(figure: Figure) -> tuple[str, str]:
+    return _ms(figure.simulated_s), f"{figure.error_percent:+.1f} %"
+
+
+def _percent(case: Case) -> str:
+    return f"{case.error_percent:.2f} %"
+
+
+def _preempted(case: Case) -> str:
+    return f", {counted(case.preemptions, 'preemption')}" if case.preemptions else ""
+
+
+def _said(factors: Factors) -> str:
+    """The constants, what they scale, and which stands at a bound."""
     found = []
-    for place, metric in enumerate(METRICS):
-        pairs = [(m[place], s[place]) for m, s in zip(measured, simulated, strict=True)]
-        ours, theirs = (sorted(v for pair in pairs if (v := pair[i]) is not None) for i in (1, 0))
-        for name, share in SHARES.items() if theirs else ():
-            found.append(Figure(metric, name, *(fmean(v) if share is None else percentile(v, share) for v in (theirs, ours))))
-    return tuple(found)
+    for name, what in zip(NAMES, ("memory traffic", "arithmetic", "launches and messages"), strict=True):
+        value = getattr(factors, name)
+        bound = " (at its bound)" if value in (LEAST, MOST) else ""
+        found.append(f"{what} x {value:.3f}{bound}")
+    return f"times of {', '.join(found)}"
 
 
-def _times(served: Served, first_s: float, last_s: float) -> tuple[float, float | None, float]:
-    """TTFT, TPOT (None for one token) and E2E [s]."""
-    ttft, e2e = first_s - served.arrival_s, last_s - served.arrival_s
-    return ttft, (e2e - ttft) / (served.output_tokens - 1) if served.output_tokens > 1 else None, e2e
+def fields(score: ReplayScore) -> dict[str, object]:
+    """The score as plain data."""
+    return {
+        "facts": list(score.facts),
+        "method": METHOD,
+        "bar_percent": BAR_PERCENT,
+        "within": score.within,
+        "calibration": _plain(score.calibrated),
+        "fitted": _plain(score.fitted),
+        "held_out": _plain(score.held_out),
+    }
+
+
+def _plain(case: Case) -> dict[str, object]:
+    return {
+        "factors": asdict(case.factors),
+        "requests": case.requests,
+        "preemptions": case.preemptions,
+        "mean_absolute_error_percent": case.error_percent,
+        "figures": [asdict(each) | {"error_percent": each.error_percent} for each in case.figures],
+    }

@@ -1,7 +1,7 @@
 """Three constants of a GPU fitted on a recorded run: factors on the times that its calibration gives."""
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 from planner.kernel_times import Terms
 
