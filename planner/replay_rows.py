@@ -46,7 +46,7 @@ class Recorded:
 
     requests: tuple[Served, ...]
     queue_delay_s: float
-    """Mean time from arrival to the engine's queue beyond the shortest, which no one can tell from the clocks' offset."""
+    """Mean time from arrival to the engine's queue beyond the shortest, which the clocks' offset hides."""
 
 
 def read_run(path: Path) -> Recorded:

@@ -164,11 +164,12 @@ def _facts(run: Recorded, meta: Meta, deployment: Deployment, machine: Machine, 
     ranks, rules = deployment.ranks, machine.rules
     stands_in = "" if found.gpu == gpu else f", another GPU's: {found.gpu}, on this one's datasheet peaks"
     blocks = "as recorded" if meta.num_gpu_blocks is not None else "computed"
+    ahead = "asynchronous" if rules.sees_late else "synchronous"
     return [
         f"{len(run.requests):,} requests of {deployment.scenario.model.name} on {gpu}, vLLM {meta.vllm_version}, "
         f"TP {ranks.tp}, DP {ranks.dp}, EP {ranks.ep}",
         f"max_num_seqs {rules.max_seqs:,}, max_num_batched_tokens {rules.max_tokens:,}, "
-        f"{machine.memory.units:,} blocks ({blocks}), {'asynchronous' if rules.sees_late else 'synchronous'} scheduling",
+        f"{machine.memory.units:,} blocks ({blocks}), {ahead} scheduling",
         f"calibration {found.name}{stands_in}",
         "times from arrival, its clock set by the quickest request to reach the engine's queue; the others took "
         f"{1e3 * run.queue_delay_s:.1f} ms longer on average, which TTFT and E2E include",
