@@ -193,16 +193,23 @@ def validate_replay(
     gpu: Annotated[str | None, typer.Option(help="Accelerator, where the record does not name it.")] = None,
     model: Annotated[str | None, typer.Option(help="Shipped name or path, instead of the record's model.")] = None,
     configs: ConfigsOption = None,
+    timeseries: Annotated[
+        Path | None, typer.Option(help="CSV of running, waiting and kv_cache_pct by second, to compare as well.")
+    ] = None,
     output_format: FormatOption = Format.text,
 ) -> None:
     """A recorded run through the simulated engine: its TTFT, TPOT and E2E, with fitted constants and without."""
-    from planner import replay_meta, replay_rows, replay_setup
+    from planner import replay_meta, replay_rows, replay_series, replay_setup
     from planner import validate_replay as score
 
     check_rows_format(output_format)
     recorded, settings = replay_rows.read_run(run), replay_meta.read_meta(meta)
+    series = None if timeseries is None else replay_series.read_series(timeseries)
     prepared = replay_setup.prepare(recorded, settings, str(meta), model=model, gpu=gpu, configs=configs)
     with counting("replays") as step:
         found = score.score_replay(prepared, step)
-    emit_rows(score.fields(found), score.lines(found), output_format)
+    compared = () if series is None else replay_series.compare_series(series, found.fitted.points)
+    over_time = {"over_time": [asdict(each) for each in compared]} if series is not None else {}
+    lines = (*score.lines(found), *replay_series.series_lines(compared))
+    emit_rows(score.fields(found) | over_time, lines, output_format)
     raise typer.Exit(DONE if found.within else NOT_FEASIBLE)

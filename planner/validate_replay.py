@@ -62,6 +62,8 @@ class ReplayScore:
     """Fitted and scored on the whole run: in-sample."""
     held_out: Case
     """Fitted on the first half of the requests, scored on the others."""
+    unseen: Case
+    """Nothing fitted, scored on the same others."""
 
     @property
     def within(self) -> bool:
@@ -86,6 +88,7 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
         case("calibration", Factors(), everything),
         case("fitted", fitted(everything), everything),
         case("held out", fitted(first), second),
+        case("calibration, held-out half", Factors(), second),
     )
 
 
@@ -135,7 +138,8 @@ def lines(score: ReplayScore) -> Iterator[str]:
     yield f"calibration: nothing is fitted on this run{_preempted(calibrated)}"
     yield f"fitted, in-sample, to the least of this error: {_said(fitted.factors)}{_preempted(fitted)}"
     others = f"fitted on the first {fitted.requests - held_out.requests:,} requests, scored on the other"
-    yield f"held out: {_percent(held_out)}, {others} {held_out.requests:,}: {_said(held_out.factors)}"
+    unseen = f"{held_out.requests:,}, where the calibration alone is {_percent(score.unseen)} off"
+    yield f"held out: {_percent(held_out)}, {others} {unseen}: {_said(held_out.factors)}"
     yield f"{'within' if score.within else 'over'} the bar of {BAR_PERCENT:g} % with fitted constants"
 
 
@@ -184,6 +188,7 @@ def fields(score: ReplayScore) -> dict[str, object]:
         "calibration": _plain(score.calibrated),
         "fitted": _plain(score.fitted),
         "held_out": _plain(score.held_out),
+        "calibration_held_out_half": _plain(score.unseen),
     }
 
 

@@ -1,15 +1,16 @@
 """Three constants of a GPU fitted on a recorded run: factors on the times that its calibration gives."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 
 from planner.kernel_times import Terms
 
 LEAST, MOST = 0.5, 2.0
 """A factor beyond these is no property of a GPU: it would hide that something else is wrong."""
-FIRST_STEP, LAST_STEP = 0.2, 0.005
+FIRST_STEP, LAST_STEP = 0.2, 0.01
 """Of a factor, from the first round of the search to the last."""
-MOST_TRIES = 400
+MOST_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ class Factors:
 
 
 NAMES = ("memory", "compute", "overhead")
+MOVES = sorted(product((0, 1, -1), repeat=len(NAMES)), key=lambda move: sum(map(abs, move)))[1:]
+"""Factors to move up or down at once: one first, then two, then all."""
 
 
 def fit(error: Callable[[Factors], float], progress: Callable[[int, int], None] | None = None) -> Factors:
-    """The factors of least error: one after the other is moved while that helps, in ever smaller steps.
+    """The factors of least error: they are moved while that helps, one before several, in ever smaller steps.
 
     error: of a replay with these factors
     assumes: the error has one valley; the search is deterministic and starts from the calibration itself
@@ -50,19 +53,21 @@ def fit(error: Callable[[Factors], float], progress: Callable[[int, int], None] 
     tried = {best: error(best)}
     step = FIRST_STEP
     while step >= LAST_STEP and len(tried) < MOST_TRIES:
-        before = best
-        for name in NAMES:
-            for each in (_moved(best, name, 1 + step), _moved(best, name, 1 / (1 + step))):
-                if each not in tried:
-                    tried[each] = error(each)
-                    if progress:
-                        progress(len(tried), MOST_TRIES)
-                if tried[each] < tried[best]:
-                    best = each
-        step = step if best != before else step / 2
+        for move in MOVES:
+            each = _moved(best, move, 1 + step)
+            if each not in tried:
+                tried[each] = error(each)
+                if progress:
+                    progress(len(tried), MOST_TRIES)
+            if tried[each] < tried[best]:
+                best = each
+                break
+        else:
+            step /= 2
     return best
 
 
-def _moved(factors: Factors, name: str, by: float) -> Factors:
-    """One factor moved, within the bounds."""
-    return replace(factors, **{name: min(MOST, max(LEAST, getattr(factors, name) * by))})
+def _moved(factors: Factors, move: tuple[int, ...], by: float) -> Factors:
+    """Each factor up, down or left as it is, within the bounds."""
+    moved = (min(MOST, max(LEAST, getattr(factors, name) * by**way)) for name, way in zip(NAMES, move, strict=True))
+    return Factors(*moved)
