@@ -203,13 +203,15 @@ def validate_replay(
     from planner import validate_replay as score
 
     check_rows_format(output_format)
-    recorded, settings = replay_rows.read_run(run), replay_meta.read_meta(meta)
-    series = None if timeseries is None else replay_series.read_series(timeseries)
+    recorded = replay_rows.read_run(documents.read_text(run, saved.MAX_ORACLE_BYTES), str(run))
+    over_time = (
+        {} if timeseries is None else replay_series.read_series(documents.read_text(timeseries), str(timeseries))
+    )
+    settings = replay_meta.read_meta(meta)
     prepared = replay_setup.prepare(recorded, settings, str(meta), model=model, gpu=gpu, configs=configs)
     with counting("replays") as step:
         found = score.score_replay(prepared, step)
-    compared = () if series is None else replay_series.compare_series(series, found.fitted.points)
-    over_time = {"over_time": [asdict(each) for each in compared]} if series is not None else {}
+    compared = replay_series.compare_series(over_time, found.fitted.points)
     lines = (*score.lines(found), *replay_series.series_lines(compared))
-    emit_rows(score.fields(found) | over_time, lines, output_format)
+    emit_rows(score.fields(found) | {"over_time": [asdict(each) for each in compared]}, lines, output_format)
     raise typer.Exit(DONE if found.within else NOT_FEASIBLE)

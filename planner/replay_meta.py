@@ -25,7 +25,7 @@ class EngineArguments(Input):
 
     model: Printable | None = None
     tensor_parallel_size: Degree = 1
-    data_parallel_size: Degree = 1
+    data_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     pipeline_parallel_size: Literal[1] = 1
     """A simulation has no pipeline stages."""
     enable_expert_parallel: bool = False

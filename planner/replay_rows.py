@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from planner.documents import read_text
 from planner.errors import InputError
 from planner.printable import shown
 from planner.simulate.trace_forms import BadLineError, record_of
 
-MOST_BYTES = 64 * 2**20
 MOST_REQUESTS = 10_000
 """Of a run: a fit replays it a few hundred times."""
 MOST_TOKENS = 10**7
@@ -49,8 +46,8 @@ class Recorded:
     """Mean time from arrival to the engine's queue beyond the shortest, which the clocks' offset hides."""
 
 
-def read_run(path: Path) -> Recorded:
-    """The requests of a file.
+def read_run(text: str, file: str) -> Recorded:
+    """The requests of a file's text.
 
     The wall clock is set against the engine's by the smallest difference of queued_ts and arrival_time: no request is
     queued before it arrives, and the quickest was queued at once.
@@ -59,17 +56,17 @@ def read_run(path: Path) -> Recorded:
     """
     rows: list[tuple[int, dict[str, Any]]] = []
     problems: list[str] = []
-    for number, line in _lines(path):
+    for number, line in _lines(text, file):
         try:
             rows.append((number, _checked(record_of(line))))
         except BadLineError as error:
-            problems.append(f"{path}:{number}: {error}")
+            problems.append(f"{file}:{number}: {error}")
             if len(problems) >= MAX_PROBLEMS:
                 break
     if problems:
         raise InputError(*problems)
     if not rows:
-        raise InputError(f"{path}: is empty; a line for each request is needed, with {', '.join((*COUNTS, *CLOCKS))}")
+        raise InputError(f"{file}: is empty; a line for each request is needed, with {', '.join((*COUNTS, *CLOCKS))}")
     rows.sort(key=lambda row: row[1]["arrival_time"])
     offset = min(row["queued_ts"] - row["arrival_time"] for _, row in rows)
     delays = sum(row["queued_ts"] - row["arrival_time"] - offset for _, row in rows)
@@ -77,13 +74,13 @@ def read_run(path: Path) -> Recorded:
     return Recorded(tuple(_served(line, row, start, offset) for line, row in rows), delays / len(rows))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(text: str, file: str) -> Iterator[tuple[int, str]]:
     count = 0
-    for number, line in enumerate(read_text(path, MOST_BYTES).split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             count += 1
             if count > MOST_REQUESTS:
-                raise InputError(f"{path}:{number}: more than {MOST_REQUESTS:,} requests; planner replays no more")
+                raise InputError(f"{file}:{number}: more than {MOST_REQUESTS:,} requests; planner replays no more")
             yield number, line
 
 

@@ -4,15 +4,12 @@ import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 from statistics import fmean
 
-from planner.documents import read_text
 from planner.errors import InputError
 from planner.printable import shown
 from planner.simulate.measures import Point
 
-MOST_BYTES = 16 * 2**20
 MOST_VALUE = 10**9
 COLUMNS: dict[str, Callable[[Point], float]] = {
     "running": lambda point: point.running,
@@ -33,24 +30,24 @@ class Comparison:
     simulated_most: float
 
 
-def read_series(path: Path) -> dict[str, list[float]]:
-    """The columns of a file, row by row.
+def read_series(text: str, file: str) -> dict[str, list[float]]:
+    """The columns of a file's text, row by row.
 
     raises: InputError with file, line and column of what cannot be read
     """
-    reader = csv.DictReader(read_text(path, MOST_BYTES).splitlines(), restval="", restkey="more")
+    reader = csv.DictReader(text.splitlines(), restval="", restkey="more")
     found: dict[str, list[float]] = {name: [] for name in COLUMNS}
     try:
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
-            raise InputError(f"{path}:1: columns missing: {', '.join(missing)}")
+            raise InputError(f"{file}:1: columns missing: {', '.join(missing)}")
         for row in reader:
             for name in COLUMNS:
-                found[name].append(_value(row[name], f"{path}:{reader.line_num}: {name}"))
+                found[name].append(_value(row[name], f"{file}:{reader.line_num}: {name}"))
     except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: is not CSV: {error}") from error
+        raise InputError(f"{file}:{reader.line_num}: is not CSV: {error}") from error
     if not found["running"]:
-        raise InputError(f"{path}: holds no rows")
+        raise InputError(f"{file}: holds no rows")
     return found
 
 
@@ -67,8 +64,8 @@ def _value(cell: str, place: str) -> float:
 def compare_series(measured: dict[str, list[float]], points: Sequence[Point]) -> tuple[Comparison, ...]:
     """Each column over the whole run; one that the run did not log is 0 throughout, and left out."""
     found = []
-    for name, value_of in COLUMNS.items():
-        logged, ours = measured[name], [value_of(point) for point in points]
+    for name, logged in measured.items():
+        ours = [COLUMNS[name](point) for point in points]
         if any(logged):
             found.append(Comparison(name, fmean(logged), fmean(ours), max(logged), max(ours)))
     return tuple(found)

@@ -1,11 +1,12 @@
 """A recorded run of vLLM -> the replica, pool and scheduler that replay it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 from planner.architectures import resolve
-from planner.catalog import load_model, load_scenario, names
+from planner.catalog import load_accelerator, load_model, load_scenario, names
 from planner.deployment import Deployment, deploy
 from planner.errors import InputError, PlannerError, nearest
 from planner.inputs import Model
@@ -24,9 +25,12 @@ from planner.simulate.replay_fit import Factors
 from planner.simulate.requests import Request
 from planner.simulate.setting import memory_of, rules_of
 from planner.simulate.steps import StepTimes
-from planner.units import GIB
+from planner.units import GIB, ceil_div
 from planner.validate import PRICE
 from planner.validate_logs import nearest_engine
+
+MOST_CHUNKS = 50_000
+"""Chunks of a run's prompts: a replay takes time for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ class Prepared:
     replica: Replica
     facts: tuple[str, ...]
     """What the replay runs, in words."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that its prompts are computed in, at least."""
+        return _chunks(self.served, self.machine)
 
     def run(self, factors: Factors) -> Replayed:
         """Once, with factors on the calibration's times."""
@@ -56,8 +65,12 @@ def prepare(
     configs: a folder of checkpoint folders named ORG__NAME; None: shipped models only
     raises: InputError where planner cannot replay it, each problem with the record's name
     """
+    chosen = None if model is None else load_model(model)
+    if gpu is not None:
+        load_accelerator(gpu)  # so that a wrong name is not taken for a fault of the record
     try:
-        deployment = _deployment(meta, _model(meta, model, configs), _gpu(meta, gpu))
+        chosen = chosen or row_model(meta.model, meta.quantization or "", "vllm", configs)
+        deployment = _deployment(meta, chosen, gpu or _gpu(meta))
         machine, replica = _machine(deployment, meta)
     except PlannerError as error:
         raise InputError(*(f"{file}: {problem}" for problem in error.problems)) from None
@@ -66,16 +79,8 @@ def prepare(
     return Prepared(run.requests, requests, machine, replica, tuple(_facts(run, meta, deployment, machine, replica)))
 
 
-def _model(meta: Meta, model: str | None, configs: Path | None) -> Model:
-    if model is not None:
-        return load_model(model)
-    return row_model(meta.model, meta.quantization or "", "vllm", configs)
-
-
-def _gpu(meta: Meta, gpu: str | None) -> str:
-    """The accelerator's shipped name or path."""
-    if gpu is not None:
-        return gpu
+def _gpu(meta: Meta) -> str:
+    """The shipped name of the accelerator that the record names."""
     device = meta.hardware.device_name
     if device is None:
         raise InputError("hardware.device_name: missing, and needed: say with --gpu which accelerator ran it")
@@ -150,6 +155,12 @@ def _machine(deployment: Deployment, meta: Meta) -> tuple[Machine, Replica]:
 
 def _check_lengths(run: Recorded, machine: Machine, replica: Replica, file: str) -> None:
     """Refuse requests that the engine would have refused."""
+    chunks = _chunks(run.requests, machine)
+    if chunks > MOST_CHUNKS:
+        raise InputError(
+            f"{file}: with max_num_batched_tokens {machine.rules.max_tokens:,} the run's prompts take {chunks:,} "
+            f"steps; planner replays at most {MOST_CHUNKS:,}"
+        )
     longest = Engine(machine.memory, machine.rules, StepTimes(replica), Meter(Limits())).longest
     over = [each for each in run.requests if each.tokens > longest]
     if over:
@@ -157,6 +168,10 @@ def _check_lengths(run: Recorded, machine: Machine, replica: Replica, file: str)
             f"{file}: line {over[0].line} of the run has {over[0].tokens:,} tokens, input and output together, and its "
             f"engine takes at most {longest:,}, by max_model_len and its pool; {len(over):,} requests are longer"
         )
+
+
+def _chunks(served: Sequence[Served], machine: Machine) -> int:
+    return sum(ceil_div(each.input_tokens, machine.rules.max_tokens) for each in served)
 
 
 def _facts(run: Recorded, meta: Meta, deployment: Deployment, machine: Machine, replica: Replica) -> list[str]:

@@ -39,8 +39,7 @@ STATE_KERNELS = 2
 FLOPS_PER_STATE = 6
 """A token decays, updates and reads each number of a recurrent state: three multiply-adds [FLOP]."""
 UNPACKED = (8, 12)
-"""Compute capabilities where vLLM's attention is FlashAttention-2, which packs the query heads of a group into one tile
-only in steps where every request has one new token."""
+"""Compute capabilities where vLLM runs FlashAttention-2, which packs a group's query heads in steps of decodes only."""
 TILE_ROWS = 128
 """Rows of its tiles, of which a decode that shares its step with prompts uses one."""
 
@@ -69,7 +68,7 @@ class Step:
     """Data-parallel ranks that run such prompts at once, the others decodes only; None: all."""
 
     beside_prompts: bool = False
-    """The step has prompts that are priced apart."""
+    """Its prompts are priced apart."""
 
     @property
     def mixed(self) -> bool:
@@ -281,9 +280,8 @@ def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, step: Step) -> Ter
     element = token_bytes(mixer, rules) / (kv_heads * (mixer.key_dim + mixer.value_dim))
     done = decode_work(heads, kv_heads, width, batch, seen, element)
     packed = times.decode_attention(done, constants)
-    if not step.mixed or not rules.one_pool or rules.sm not in UNPACKED or fp8:
-        return packed
-    return max(packed, unpacked_decode(done, times), key=lambda terms: terms.seconds)
+    unpacked = step.mixed and rules.one_pool and rules.sm in UNPACKED and not fp8
+    return max(packed, unpacked_decode(done, times), key=lambda terms: terms.seconds) if unpacked else packed
 
 
 def unpacked_decode(packed: Work, times: KernelTimes) -> Terms:
@@ -294,10 +292,8 @@ def unpacked_decode(packed: Work, times: KernelTimes) -> Terms:
     packed: f_1, FLOPs of the useful rows [FLOP]
     times: prices of kernels [1]
     returns: terms of one layer [s]
-    assumes: m = 128 rows a tile, seqlenq_ngroups_swapped only where max_seqlen_q is 1. Inferred from steps of two vLLM
-        0.19 runs, on RTX 4090 and RTX PRO 6000 (tests/oracles/traces): there a mixed step's attention takes 95 to 99
-        kFLOP of the datasheet's peak for each cached token of a query head of 128
-    source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp (mha_varlen_fwd)
+    assumes: m = 128, inferred from steps of two vLLM runs (tests/oracles/traces)
+    source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp (seqlenq_ngroups_swapped)
     """
     return times.prefill_attention(Work(0.0, TILE_ROWS * packed.flops), ("bfloat16",))
 

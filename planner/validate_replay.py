@@ -13,6 +13,8 @@ from planner.units import counted
 
 BAR_PERCENT = 5.0
 SHARES = {"mean": None, "p50": 0.5, "p90": 0.9, "p99": 0.99}
+MOST_REPLAYED, LEAST_TRIES = 60_000, 40
+"""Prompts' chunks that a fit replays, all tries together, unless that leaves it too few tries."""
 METHOD = "percentiles by linear interpolation between the two nearest of the sorted values"
 METRICS = ("TTFT", "TPOT", "E2E")
 
@@ -80,8 +82,10 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
         served, found = prepared.served[of], prepared.run(factors)
         return Case(name, factors, len(served), figures(served, found.times[of]), found.preemptions, found.points)
 
+    tries = max(LEAST_TRIES, MOST_REPLAYED // prepared.chunks)
+
     def fitted(of: slice) -> Factors:
-        return fit(lambda factors: case("", factors, of).error_percent, progress)
+        return fit(lambda factors: case("", factors, of).error_percent, tries, progress)
 
     return ReplayScore(
         prepared.facts,

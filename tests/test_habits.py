@@ -23,7 +23,8 @@ ORDER = (
     "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "simulate", "availability",
     "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
     "remarks", "proposals", "plan", "demand", "workers", "simulation", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs",
-    "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing",
+    "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "replay_meta",
+    "replay_rows", "replay_series", "replay_setup", "validate_replay", "listing",
     "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
     "cli_calibrate", "cli_search", "cli_simulate", "cli", "__main__",
 )  # fmt: skip
@@ -55,6 +56,7 @@ CATALOG_USERS = {
     "validate_logs",
     "row_models",
     "validate_serving",
+    "replay_setup",
     "listing",
     "calibrate",
 }
@@ -81,6 +83,7 @@ FORMULA_FILES = (
     "offline_benchmark",
     "simulate/lengths",
     "simulate/arrivals",
+    "simulate/replay_fit",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = (

@@ -10,7 +10,6 @@ LEAST, MOST = 0.5, 2.0
 """A factor beyond these is no property of a GPU: it would hide that something else is wrong."""
 FIRST_STEP, LAST_STEP = 0.2, 0.01
 """Of a factor, from the first round of the search to the last."""
-MOST_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +41,24 @@ MOVES = sorted(product((0, 1, -1), repeat=len(NAMES)), key=lambda move: sum(map(
 """Factors to move up or down at once: one first, then two, then all."""
 
 
-def fit(error: Callable[[Factors], float], progress: Callable[[int, int], None] | None = None) -> Factors:
+def fit(error: Callable[[Factors], float], tries: int, progress: Callable[[int, int], None] | None = None) -> Factors:
     """The factors of least error: they are moved while that helps, one before several, in ever smaller steps.
 
     error: of a replay with these factors
+    tries: the most replays
     assumes: the error has one valley; the search is deterministic and starts from the calibration itself
     source: coordinate search (Hooke and Jeeves 1961, doi:10.1145/321062.321069)
     """
     best = Factors()
     tried = {best: error(best)}
     step = FIRST_STEP
-    while step >= LAST_STEP and len(tried) < MOST_TRIES:
+    while step >= LAST_STEP and len(tried) < tries:
         for move in MOVES:
             each = _moved(best, move, 1 + step)
             if each not in tried:
                 tried[each] = error(each)
                 if progress:
-                    progress(len(tried), MOST_TRIES)
+                    progress(len(tried), tries)
             if tried[each] < tried[best]:
                 best = each
                 break
