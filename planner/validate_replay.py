@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import log
 from statistics import fmean
 
 from planner.calibrate.accuracy import percentile
@@ -52,6 +53,11 @@ class Case:
         """Mean of the absolute errors of all figures."""
         return fmean(abs(figure.error_percent) for figure in self.figures)
 
+    @property
+    def residuals(self) -> list[float]:
+        """Logarithm of simulated over measured, figure by figure."""
+        return [log(figure.simulated_s / figure.measured_s) for figure in self.figures]
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayScore:
@@ -85,7 +91,7 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
     tries = max(LEAST_TRIES, MOST_REPLAYED // prepared.chunks)
 
     def fitted(of: slice) -> Factors:
-        return fit(lambda factors: case("", factors, of).error_percent, tries, progress)
+        return fit(lambda factors: case("", factors, of).residuals, tries, progress)
 
     return ReplayScore(
         prepared.facts,
