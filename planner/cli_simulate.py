@@ -101,7 +101,7 @@ def simulate(
     failures: Annotated[
         bool, typer.Option("--failures", help="Nodes fail as spares.failures says; spare replicas serve too.")
     ] = False,
-    max_queue: Annotated[int | None, typer.Option(min=0, help="Requests that may wait at a replica.")] = None,
+    max_queue: Annotated[int | None, typer.Option(min=1, help="Requests that may wait at a replica.")] = None,
     timeout: Annotated[str | None, typer.Option(help="Seconds after which a request that has not ended is cancelled.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that simulate, where there are several.")] = 1,
     output_format: FormatOption = Format.text,

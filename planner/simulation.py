@@ -35,6 +35,8 @@ GENERATED_REQUESTS = 10_000
 """Where nobody says how many."""
 MOST_TRIED = 12
 """Fleets that are simulated in search of the least that is enough."""
+MOST_LOST = 0.01
+"""Of the submitted requests, those without an answer, where no success share is asked for."""
 MOST_REPLICAS = 4096
 """More engines than a simulation keeps."""
 HOUR_S = 3600
@@ -190,6 +192,8 @@ def simulate(
 
     raises: InputError where the scenario's parts do not go together, or the engine cannot be simulated
     """
+    if isinstance(load, ClosedLoop):
+        _check_closed(fleet)
     report = plan_demand(scenario)
     planned = report.fleet.active_replicas if report.fleet else None
     replicas = fleet.replicas or planned
@@ -220,6 +224,16 @@ def simulate(
     )
 
 
+def _check_closed(fleet: Fleet) -> None:
+    """raises: InputError with what no closed loop has"""
+    given = {"--failures": fleet.fails, "--max-queue": fleet.max_queue is not None}
+    problems = [f"{name}: needs requests that come by the clock, not a closed loop" for name, asked in given.items() if asked]
+    if fleet.routing != ROUTINGS[0]:
+        problems.append("--routing: in a closed loop each user keeps to one replica")
+    if problems:
+        raise InputError(*problems)
+
+
 def _try(
     scenario: Scenario, setting: Setting, load: Load | ClosedLoop, fleet: Fleet, replicas: int, progress: Progress
 ) -> Trial:
@@ -247,8 +261,6 @@ def _try(
         failures=_failures(scenario, setting.ranks, fleet.seed) if fleet.fails else None,
     )
     if isinstance(load, ClosedLoop):
-        if fleet.fails:
-            raise InputError("--failures: a closed loop knows none; give arrivals or a trace")
         cluster.run_closed(load, progress)
     else:
         cluster.run(load, progress)
@@ -298,6 +310,7 @@ def _seen(trial: Trial) -> Seen:
         ttft_p95_s=at("ttft_s", "p95"),
         active_mean=fields["running_mean"] + fields["waiting_mean"],
         preemptions=meter.preemptions,
+        too_long=meter.too_long,
         completed=done,
         saturated=fields["saturated"],
         saturation=fields["saturation"],
@@ -309,6 +322,9 @@ def _misses(scenario: Scenario, fields: dict[str, Any]) -> list[str]:
     asked, found = scenario.workload.objectives, []
     if fields["saturated"]:
         found.append(f"the queue grows without end: {fields['saturation']}")
+    lost = fields["cancelled"] + fields["turned_away"] + fields["too_long"]
+    if lost > MOST_LOST * fields["submitted"]:
+        found.append(f"{lost:,} of {counted(fields['submitted'], 'request')} were cancelled, turned away or too long")
     for what, limit, measured_at in (
         ("p95 TTFT", asked.ttft_p95_s, fields["ttft_s"]),
         ("p95 of the gaps between tokens", asked.itl_p95_s, fields["itl_s"]),

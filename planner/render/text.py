@@ -61,7 +61,7 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
         parts += [Text(line) for line in demand_lines(report)]
     parts += _remarks("Simulation", simulation_lines(report))
     if checks := check_rows(report):
-        parts += [Text("\nThe formulas and the simulation", style="bold cyan"), _listed(CHECK_HEADS, checks)]
+        parts += [Text("\nThe formulas and the simulation", style="bold cyan"), _checks(checks)]
     if hits := hit_rows(report):
         parts += [Text("\nPrefix cache by scope", style="bold cyan"), _listed(HIT_HEADS, hits)]
     parts.append(_limit(report))
@@ -151,6 +151,13 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
 
 def _listed(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = _empty_table(*((name, True) for name in names))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _checks(rows: Sequence[Sequence[str]]) -> Table:
+    table = _empty_table(*zip(CHECK_HEADS, (False, True, True, False, False), strict=True))
     for row in rows:
         table.add_row(*map(Text, row))
     return table

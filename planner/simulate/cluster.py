@@ -194,7 +194,7 @@ class Cluster:
                 Point(
                     at_s,
                     running=sum(len(engine.running) for engine in self.engines),
-                    waiting=sum(len(engine.waiting) for engine in self.engines),
+                    waiting=sum(run.seen_s <= at_s for engine in self.engines for run in engine.waiting),
                     used_share=sum(engine.used_units for engine in self.engines) / units,
                     submitted=meter.submitted,
                     done=meter.done_count,
