@@ -208,5 +208,24 @@ def test_a_load_is_brought_to_a_rate() -> None:
         mean_rate_per_s(ClosedLoop(trace, users=2))
 
 
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, 1e300])
+def test_numbers_that_make_no_load_are_refused(wrong: float) -> None:
+    trace = open_trace(MOONCAKE)
+    made: tuple[Callable[[], object], ...] = (
+        lambda: Arrivals(wrong),
+        lambda: Arrivals(1.0, wrong or -1.0),
+        lambda: Changed(trace, speed=wrong),
+        lambda: Changed(trace, most_requests=0),
+        lambda: Changed(trace, most_output_tokens=0),
+        lambda: at_rate(Changed(trace), wrong),
+        lambda: ClosedLoop(trace, users=0),
+        lambda: ClosedLoop(trace, users=1, think_s=wrong or -1.0),
+        lambda: load(None, count=0),
+    )
+    for make in made:
+        with pytest.raises(InputError, match="is not a number from"):
+            make()
+
+
 def test_a_request_is_small() -> None:
     assert not hasattr(Request(0.0, 1, 1), "__dict__")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pickle
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
@@ -96,7 +97,7 @@ def test_burstgpt_failures_are_left_out_and_counted(tmp_path: Path) -> None:
         (0, 472, 18),
         (113.5, 417, 276),
     ]
-    assert load.facts()[1:] == ("left out 1 requests without an input or an output: they failed",)
+    assert load.facts()[1:] == ("requests without an input or an output (they failed), left out: 1",)
     third = BURST.replace("Timestamp,", "Timestamp,Session ID,Elapsed time,")
     again = trace(tmp_path, third, *(row.replace(",", ",a-b,1.5,", 1) for row in rows))
     assert [r.input_tokens for r in read(again)] == [472, 417]
@@ -124,8 +125,8 @@ def test_a_trace_can_be_read_again_and_again(tmp_path: Path) -> None:
     assert list(load.requests()) == first
     assert load.facts() == facts
     assert facts[1:] == (
-        "left out 1 requests without an input or an output: they failed",
-        "left out 1 bad lines: 3",
+        "requests without an input or an output (they failed), left out: 1",
+        "bad lines, left out: 1 (3)",
     )
 
 
@@ -234,7 +235,7 @@ def test_a_request_out_of_order_is_refused_with_its_place(tmp_path: Path) -> Non
         (AZURE.encode(), "T: holds no request with an input and an output"),
         (
             AZURE.encode() + b"\n2023-11-16 18:15:46,3,0\n",
-            "T: holds no request with an input and an output\nleft out 1",
+            "T: holds no request with an input and an output\nrequests without",
         ),
     ],
 )
@@ -242,6 +243,11 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: st
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     assert problems(path).startswith(message)
+
+
+def test_a_load_travels_to_another_process() -> None:
+    load = open_trace(ORACLES / "azure2023_conv_head.csv")
+    assert list(pickle.loads(pickle.dumps(load)).requests()) == list(load.requests())  # noqa: S301 - our own
 
 
 def test_a_form_can_be_named(tmp_path: Path) -> None:

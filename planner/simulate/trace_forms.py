@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from planner.printable import escaped, shown
@@ -63,9 +64,9 @@ TOKENS = rb"([0-9]{1,9})"
 class CsvReader:
     """Lines of cells in the order of a header, each cell by its own pattern; cells are not quoted."""
 
-    def __init__(self, header: list[str], wanted: dict[str, tuple[bytes, str]]) -> None:
-        self.cells = [wanted.get(name, (b"[^,\n]*", "")) for name in header]
-        self.header = header
+    def __init__(self, wanted: dict[str, tuple[bytes, str]], header: bytes) -> None:
+        self.header = _columns(header)
+        self.cells = [wanted.get(name, (b"[^,\n]*", "")) for name in self.header]
         self.row = re.compile(b"^" + b",".join(pattern for pattern, _ in self.cells) + rb"\r?$", re.MULTILINE)
 
     def found(self, block: bytes) -> list[Any] | None:
@@ -126,19 +127,19 @@ class BurstReader(CsvReader):
         return None if found is None else [(float(t), int(i), int(o), (), "") for t, i, o in found]
 
 
-def _csv_fits(*columns: str) -> Callable[[bytes], bool]:
+def _columns(header: bytes) -> list[str]:
+    return header.decode("utf-8", "replace").strip().split(",")
+
+
+def _has_columns(wanted: tuple[str, ...], header: bytes) -> bool:
     """Whether a header has these columns, each once and in this order, among others."""
-    return lambda line: [name for name in _header(line) if name in columns] == list(columns)
-
-
-def _header(line: bytes) -> list[str]:
-    return line.decode("utf-8", "replace").strip().split(",")
+    return [name for name in _columns(header) if name in wanted] == list(wanted)
 
 
 class JsonReader:
     """One JSON object a line, with a time and two counts under given names; whatever else it holds is ignored."""
 
-    def __init__(self, names: tuple[str, str, str], per_s: int, chunk_tokens: int) -> None:
+    def __init__(self, names: tuple[str, str, str], per_s: int, chunk_tokens: int, _: bytes) -> None:
         self.time, self.input, self.output = names
         self.per_s = per_s
         self.chunk_tokens = chunk_tokens
@@ -237,16 +238,12 @@ def _scope(scope: object) -> str:
     return str(scope)
 
 
-def _json_fits(*names: str) -> Callable[[bytes], bool]:
-    """Whether a first line is an object with these fields."""
-
-    def fits(line: bytes) -> bool:
-        try:
-            return set(names) <= set(_record(line.decode("utf-8")))
-        except (BadLineError, UnicodeDecodeError):
-            return False
-
-    return fits
+def _has_fields(wanted: tuple[str, ...], line: bytes) -> bool:
+    """Whether a line is an object with these fields."""
+    try:
+        return set(wanted) <= set(_record(line.decode("utf-8")))
+    except (BadLineError, UnicodeDecodeError):
+        return False
 
 
 def shown_cell(cell: bytes) -> str:
@@ -271,29 +268,29 @@ FORMS = (
     Form(
         "azure",
         f"CSV with the columns {', '.join(AZURE)}",
-        _csv_fits(*AZURE),
-        lambda line: AzureReader(_header(line), _wanted(AZURE, TIME_AZURE, DATE)),
+        partial(_has_columns, AZURE),
+        partial(AzureReader, _wanted(AZURE, TIME_AZURE, DATE)),
         has_header=True,
     ),
     Form(
         "burstgpt",
         f"CSV with the columns {', '.join(BURST)} among others, in seconds",
-        _csv_fits(*BURST),
-        lambda line: BurstReader(_header(line), _wanted(BURST, TIME_SECONDS, SECONDS)),
+        partial(_has_columns, BURST),
+        partial(BurstReader, _wanted(BURST, TIME_SECONDS, SECONDS)),
         has_header=True,
     ),
     Form(
         "mooncake",
         f"JSON lines with {', '.join(MOONCAKE)} and maybe hash_ids, in milliseconds and chunks of 512 tokens",
-        _json_fits(*MOONCAKE),
-        lambda _: JsonReader(MOONCAKE, 1000, MOONCAKE_CHUNK_TOKENS),
+        partial(_has_fields, MOONCAKE),
+        partial(JsonReader, MOONCAKE, 1000, MOONCAKE_CHUNK_TOKENS),
         chunk_tokens=MOONCAKE_CHUNK_TOKENS,
     ),
     Form(
         "vllm",
         f"JSON lines with {', '.join(VLLM)}, in seconds",
-        _json_fits(*VLLM),
-        lambda _: JsonReader(VLLM, 1, 0),
+        partial(_has_fields, VLLM),
+        partial(JsonReader, VLLM, 1, 0),
         in_order=False,
     ),
 )
