@@ -22,6 +22,8 @@ Row = tuple[float, int, int, tuple[int, ...], str]
 MOST_SECONDS = 1e12
 MOST_SCOPE = 200
 MOONCAKE_CHUNK_TOKENS = 512
+MOST_MINUTES = 20_000
+"""Kept at once of a trace, which may be years long."""
 COUNT = f"a whole number from 0 to {MOST_TOKENS:,}"
 
 
@@ -56,7 +58,7 @@ class Form:
     """False where the writer lists requests in another order than they came."""
 
 
-TIME_AZURE = rb"([0-9-]{10}[ T][0-9]{2}:[0-9]{2}):([0-5][0-9](?:\.[0-9]{1,9})?)(Z|[+-][0-9]{2}:[0-9]{2}|)"
+TIME_AZURE = rb"([0-9T :-]{16}):([0-5][0-9](?:\.[0-9]{1,9})?)(Z|[+-][0-9]{2}:[0-9]{2}|)"
 TIME_SECONDS = rb"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 TOKENS = rb"([0-9]{1,9})"
 
@@ -85,33 +87,40 @@ class CsvReader:
         return None
 
 
+class Minutes(dict[bytes, int]):
+    """Seconds from the first minute that was asked for to another, each worked out once."""
+
+    origin_s: int | None = None
+
+    def __missing__(self, minute: bytes) -> int:
+        at = datetime.fromisoformat(minute.decode("ascii"))
+        minute_s = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+        self.origin_s = minute_s if self.origin_s is None else self.origin_s
+        if len(self) >= MOST_MINUTES:
+            self.clear()
+        self[minute] = minute_s - self.origin_s
+        return self[minute]
+
+
 class AzureReader(CsvReader):
     """Dates and times with up to nine decimals; times without a zone are taken for UTC."""
 
-    minute = b""
-    minute_s = origin_s = 0
+    def __init__(self, wanted: dict[str, tuple[bytes, str]], header: bytes) -> None:
+        super().__init__(wanted, header)
+        self.minutes = Minutes()
 
     def rows(self, block: bytes) -> list[Row] | None:
         """Of whole lines; times are seconds since the minute of the file's first."""
-        found = self.found(block)
+        found, minutes = self.found(block), self.minutes
         if found is None:
             return None
         try:
             return [
-                (self.since_origin_s(minute + zone) + float(seconds), int(context), int(generated), (), "")
+                (minutes[minute + zone] + float(seconds), int(context), int(generated), (), "")
                 for minute, seconds, zone, context, generated in found
             ]
         except ValueError:  # no such day or hour
             return None
-
-    def since_origin_s(self, minute: bytes) -> int:
-        """From the file's first minute to this one [s]; the last is kept, since rows come in order."""
-        if minute != self.minute:
-            at = datetime.fromisoformat(minute.decode("ascii"))
-            minute_s = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
-            self.origin_s = self.origin_s or minute_s
-            self.minute, self.minute_s = minute, minute_s - self.origin_s
-        return self.minute_s
 
     def problem(self, line: bytes) -> str | None:
         """Of a line that is not a row: what is wrong with which cell; if with none, no such day or hour exists."""
