@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -114,6 +115,31 @@ def test_a_measured_run_may_list_requests_in_any_order(tmp_path: Path) -> None:
     ]
     requests = read(trace(tmp_path, *lines))
     assert [(r.arrival_s, r.input_tokens) for r in requests] == [(0, 2), (1, 3), (2.5, 1)]
+
+
+def test_an_export_of_aiperf_is_a_load(tmp_path: Path) -> None:
+    """Records as docs/tutorials/working-with-profile-exports.md of ai-dynamo/aiperf shows them, shortened."""
+    served: dict[str, Any] = {
+        "metadata": {"session_num": 45, "request_start_ns": 1759813207532900363, "was_cancelled": False},
+        "metrics": {
+            "input_sequence_length": {"value": 550, "unit": "tokens"},
+            "inter_chunk_latency": {"value": [4.898437, 5.316006], "unit": "ms"},
+            "output_sequence_length": {"value": 9, "unit": "tokens"},
+        },
+        "error": None,
+    }
+    before = served | {"metadata": {"request_start_ns": 1759813207032900363}}
+    failed = {
+        "metadata": {"request_start_ns": 1759813207632900363},
+        "metrics": {"error_isl": {"value": 550, "unit": "tokens"}},
+        "error": {"code": 499, "type": "RequestCancellationError"},
+    }
+    load = open_trace(trace(tmp_path, *map(json.dumps, (served, before, failed)), name="profile_export.jsonl"))
+    assert [(r.input_tokens, r.output_tokens) for r in load.requests()] == [(550, 9), (550, 9)]
+    assert [r.arrival_s for r in load.requests()] == pytest.approx([0, 0.5], abs=1e-6)
+    assert load.facts()[1:] == ("requests without an input or an output (they failed), left out: 1",)
+    bad = trace(tmp_path, json.dumps(served | {"metrics": 5}))
+    assert problems(bad) == "T:1: metrics.input_sequence_length.value: missing, and needed"
 
 
 def test_a_trace_can_be_read_again_and_again(tmp_path: Path) -> None:
@@ -255,7 +281,7 @@ def test_a_form_can_be_named(tmp_path: Path) -> None:
     assert problems(path, "mooncake").startswith("T:1: is not JSON")
     assert problems(path, "azure").splitlines()[1].startswith("T:1: accepted: azure")
     assert problems(path, "mooncacke") == "trace format: 'mooncacke' is not known; nearest known: mooncake"
-    assert {form.name for form in FORMS} == {"azure", "burstgpt", "mooncake", "vllm"}
+    assert {form.name for form in FORMS} == {"azure", "burstgpt", "mooncake", "vllm", "aiperf"}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

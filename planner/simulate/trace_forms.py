@@ -170,9 +170,13 @@ class JsonReader:
             return f"is not UTF-8 text (byte {error.start})"
         return None
 
+    def fields(self, record: dict[str, Any]) -> dict[str, Any]:
+        """What a line holds, by the names that this reader was given."""
+        return record
+
     def row(self, line: str) -> Row:
         """raises: BadLineError that says which field is wrong"""
-        record = _record(line)
+        record = self.fields(_record(line))
         try:
             time, given, produced = record[self.time], record[self.input], record[self.output]
         except KeyError as error:
@@ -202,6 +206,24 @@ class JsonReader:
                 "tokens begun is accepted"
             )
         return tuple(ids)
+
+
+class AiperfReader(JsonReader):
+    """Records of a benchmark's requests, whose fields lie two or three deep; one that failed has an error."""
+
+    def fields(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The values at the dotted names; a request that failed has no tokens."""
+        found = {
+            name: value for name in (self.time, self.input, self.output) if (value := _at(record, name)) is not None
+        }
+        return found | {self.input: 0, self.output: 0} if record.get("error") else found
+
+
+def _at(record: Any, name: str) -> Any:
+    """The value at a dotted name, or None."""
+    for part in name.split("."):
+        record = record.get(part) if isinstance(record, dict) else None
+    return record
 
 
 def _are_ids(numbers: list[int]) -> bool:
@@ -265,6 +287,11 @@ AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURST = ("Timestamp", "Request tokens", "Response tokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
 VLLM = ("arrival_time", "input_toks", "output_toks")
+AIPERF = (
+    "metadata.request_start_ns",
+    "metrics.input_sequence_length.value",
+    "metrics.output_sequence_length.value",
+)
 DATE = "a date and time such as 2023-11-16 18:15:46.6805900 or 2024-05-10 00:00:00.009930+00:00"
 SECONDS = "a number of seconds such as 45 or 0.123"
 
@@ -300,6 +327,13 @@ FORMS = (
         f"JSON lines with {', '.join(VLLM)}, in seconds",
         partial(_has_fields, VLLM),
         partial(JsonReader, VLLM, 1, 0),
+        in_order=False,
+    ),
+    Form(
+        "aiperf",
+        f"JSON lines with {', '.join(AIPERF)}, as AIPerf exports a run's requests",
+        partial(_has_fields, ("metadata", "metrics")),
+        partial(AiperfReader, AIPERF, 1_000_000_000, 0),
         in_order=False,
     ),
 )
