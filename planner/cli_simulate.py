@@ -82,15 +82,20 @@ def simulate(
         Path | None, typer.Option(help="Requests to replay: Azure, Mooncake, BurstGPT or vLLM/AIPerf form; .gz too.")
     ] = None,
     trace_format: Annotated[str | None, typer.Option(help="Form of the trace; default: by its first line.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad lines of a trace and count them.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out bad lines of a trace and count them.")
+    ] = False,
     rate: Annotated[
         list[str] | None, typer.Option(help="Requests per second, of a trace its clock set so; repeat to compare.")
     ] = None,
     speed: Annotated[str | None, typer.Option(help="Times as fast as the trace was recorded.")] = None,
     requests: Annotated[
-        int | None, typer.Option(min=1, max=MOST_REQUESTS, help="Requests: of a trace its first; default: all, or 10,000.")
+        int | None,
+        typer.Option(min=1, max=MOST_REQUESTS, help="Requests: of a trace its first; default: all, or 10,000."),
     ] = None,
-    arrival_law: Annotated[Law | None, typer.Option(help="How requests come; default: as bursty as the workload.")] = None,
+    arrival_law: Annotated[
+        Law | None, typer.Option(help="How requests come; default: as bursty as the workload.")
+    ] = None,
     variation: Annotated[str | None, typer.Option(help="Squared coefficient of variation of gamma gaps.")] = None,
     users: Annotated[int | None, typer.Option(min=1, help="A closed loop of so many users.")] = None,
     think: Annotated[str | None, typer.Option(help="Seconds from an answer to its user's next request.")] = None,
@@ -102,13 +107,17 @@ def simulate(
         bool, typer.Option("--failures", help="Nodes fail as spares.failures says; spare replicas serve too.")
     ] = False,
     max_queue: Annotated[int | None, typer.Option(min=1, help="Requests that may wait at a replica.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Seconds after which a request that has not ended is cancelled.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="Seconds after which a request that has not ended is cancelled.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that simulate, where there are several.")] = 1,
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
     force: ForceOption = False,
     brief: Annotated[bool, typer.Option("--brief", help="Text without arithmetic, assumptions and sources.")] = False,
-    plot: Annotated[bool, typer.Option("--plot", help="Also plot running, waiting and KV use over time (text only).")] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also plot running, waiting and KV use over time (text only).")
+    ] = False,
 ) -> None:
     """The estimate's fleet tried against arrivals or a trace on a model of the engine's scheduler and block pool."""
     from planner.simulation import Asked, Fleet, Task, simulate_all  # not needed by any other command's start-up

@@ -1,6 +1,6 @@
 """The fleet that the formulas propose, tried against arrivals: Scenario and load -> Report.
 
-    report = simulate(scenario, load_of(scenario, Asked()), Fleet())
+report = simulate(scenario, load_of(scenario, Asked()), Fleet())
 """
 
 from collections.abc import Callable, Sequence
@@ -163,12 +163,16 @@ def simulate_all(
     raises: as load_of and simulate
     """
     if jobs == 1 or len(tasks) == 1:
-        return [_simulated(scenario, task, lambda done, of=task.asked.requests: step(done, of)) for task in tasks]
+        return [_simulated(scenario, task, partial(_of, step, task.asked.requests)) for task in tasks]
     reports = []
     for report in each_done(partial(_simulated, scenario), tasks, jobs):
         reports.append(report)
         step(len(reports), len(tasks))
     return reports
+
+
+def _of(step: Step, of: int | None, done: int) -> None:
+    step(done, of)
 
 
 def _simulated(scenario: Scenario, task: Task, progress: Progress = lambda _done: None) -> Report:
@@ -227,7 +231,9 @@ def simulate(
 def _check_closed(fleet: Fleet) -> None:
     """raises: InputError with what no closed loop has"""
     given = {"--failures": fleet.fails, "--max-queue": fleet.max_queue is not None}
-    problems = [f"{name}: needs requests that come by the clock, not a closed loop" for name, asked in given.items() if asked]
+    problems = [
+        f"{name}: needs requests that come by the clock, not a closed loop" for name, asked in given.items() if asked
+    ]
     if fleet.routing != ROUTINGS[0]:
         problems.append("--routing: in a closed loop each user keeps to one replica")
     if problems:
@@ -377,4 +383,3 @@ def _verdict(found: Simulation, fleet: Fleet, replicas: int, least: int | None) 
     if least is None:
         return f"Not confirmed: {counted(replicas, 'replica')} is not enough, nor is any fleet tried.{because}"
     return f"Corrected: {counted(least, 'replica')} is enough, not {replicas:,} as the formulas say.{because}"
-

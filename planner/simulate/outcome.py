@@ -115,7 +115,11 @@ def _hits(meter: Meter) -> tuple[ScopeHits, ...]:
     largest = sorted(meter.scopes.items(), key=lambda item: (-item[1][1], item[0]))[:MOST_SCOPES]
     return tuple(
         ScopeHits(
-            scope=scope, requests=requests, input_tokens=tokens, cached_tokens=cached, hit_share=rounded(cached / tokens)
+            scope=scope,
+            requests=requests,
+            input_tokens=tokens,
+            cached_tokens=cached,
+            hit_share=rounded(cached / tokens),
         )
         for scope, (requests, tokens, cached) in largest
     )
