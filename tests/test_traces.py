@@ -105,8 +105,10 @@ def test_burstgpt_failures_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_scope_is_kept_where_a_line_has_one(tmp_path: Path) -> None:
-    lines = [json.dumps(LINE | more) for more in ({"scope": "acme"}, {"tenant": "beta"}, {"tenant": 7}, {})]
-    assert [request.scope for request in read(trace(tmp_path, *lines))] == ["acme", "beta", "7", ""]
+    lines = [
+        json.dumps(LINE | more) for more in ({"scope": "acme"}, {"tenant": "beta"}, {"tenant": 7}, {}, {"tenant": None})
+    ]
+    assert [request.scope for request in read(trace(tmp_path, *lines))] == ["acme", "beta", "7", "", ""]
 
 
 def test_a_measured_run_may_list_requests_in_any_order(tmp_path: Path) -> None:
@@ -221,6 +223,8 @@ def test_a_bad_line_is_refused_with_its_place(tmp_path: Path, row: str | bytes, 
         (json.dumps(LINE | {"hash_ids": [1, True]}), "hash_ids: [1, True] is not"),
         (json.dumps(LINE | {"hash_ids": [1, 2**64]}), "hash_ids: [1, 18446744073709551616] is not"),
         (json.dumps(LINE | {"hash_ids": "ab"}), "hash_ids: 'ab' is not"),
+        (json.dumps(LINE | {"hash_ids": ""}), "hash_ids: '' is not"),
+        (json.dumps(LINE | {"scope": False}), "scope: False is not text"),
         (json.dumps(LINE | {"hash_ids": [[1], 2]}), "hash_ids: [[1], 2] is not"),
         (json.dumps(LINE | {"scope": ["a"]}), "scope: ['a'] is not text of at most 200 characters"),
         (json.dumps(LINE | {"tenant": "a" * 300}), "scope: 'aaa"),

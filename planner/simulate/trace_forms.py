@@ -187,13 +187,13 @@ class JsonReader:
             if type(count) is not int or not 0 <= count <= MOST_TOKENS:
                 raise BadLineError(f"{name}: {shown(count)} is not {COUNT}")
         ids = record.get("hash_ids") if self.chunk_tokens else None
-        scope = record.get("scope") or record.get("tenant")
+        scope = record.get("scope", record.get("tenant"))
         return (
             time / self.per_s,
             given,
             produced,
-            self.checked_ids(ids, given) if ids else (),
-            _scope(scope) if scope else "",
+            () if ids is None or ids == [] else self.checked_ids(ids, given),
+            "" if scope is None else _scope(scope),
         )
 
     def checked_ids(self, ids: object, input_tokens: int) -> tuple[int, ...]:
