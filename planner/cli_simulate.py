@@ -121,7 +121,7 @@ def simulate(
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
     force: ForceOption = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Text without arithmetic, assumptions and sources.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Text of the simulation alone.")] = False,
     plot: Annotated[
         bool, typer.Option("--plot", help="Also plot running, waiting and KV use over time (text only).")
     ] = False,

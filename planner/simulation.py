@@ -223,9 +223,8 @@ def simulate(
         least_replicas=least,
         verdict="",
     )
-    return report.model_copy(
-        update={"simulation": found.model_copy(update={"verdict": _verdict(found, fleet, replicas, least)})}
-    )
+    verdict = _verdict(report, found, fleet, replicas, least)
+    return report.model_copy(update={"simulation": found.model_copy(update={"verdict": verdict})})
 
 
 def _check_closed(fleet: Fleet) -> None:
@@ -371,15 +370,22 @@ def _least(enough: Callable[[int], bool], first: int) -> int | None:
     return good
 
 
-def _verdict(found: Simulation, fleet: Fleet, replicas: int, least: int | None) -> str:
+def _verdict(report: Report, found: Simulation, fleet: Fleet, replicas: int, least: int | None) -> str:
     broken = [check for check in found.checks if not check.holds]
     why = "; ".join(f"{each.what}: {each.planned} planned, {each.simulated} simulated" for each in broken[:3])
     because = f" What did not hold: {why}." if why else ""
+    of_these = f"{counted(replicas, 'replica')} {'is' if replicas == 1 else 'are'}"
     if fleet.replicas is not None:
-        said = "is enough" if found.met else f"is not enough: {found.misses[0]}"
-        return f"A fleet of {counted(replicas, 'replica')} {said}.{because}"
+        return f"{of_these} {'enough' if found.met else f'not enough: {found.misses[0]}'}.{because}"
     if least == replicas:
-        return f"Confirmed: {counted(replicas, 'replica')}, and no fewer, is enough.{because}"
+        return f"Confirmed: {of_these} enough, and no fewer.{because}"
     if least is None:
-        return f"Not confirmed: {counted(replicas, 'replica')} is not enough, nor is any fleet tried.{because}"
-    return f"Corrected: {counted(least, 'replica')} is enough, not {replicas:,} as the formulas say.{because}"
+        return f"Not confirmed: {of_these} not enough, nor is any fleet tried.{because}"
+    enough = f"{counted(least, 'replica')} {'is' if least == 1 else 'are'} enough"
+    floor = ""
+    if least < replicas and report.binding_limit == "kv_memory":
+        floor = (
+            " The formulas reserve every request at the full context, a safe floor; with "
+            f"{counted(found.replicas, 'replica')} the cache was at most {found.kv_used_max:.0%} full."
+        )
+    return f"Corrected: {enough}, not {replicas:,} as the formulas say.{floor}{because}"

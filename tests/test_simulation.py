@@ -236,7 +236,7 @@ def test_a_fleet_too_small_for_a_trace_is_corrected_with_the_assumption_that_fai
 
 
 def test_a_fleet_that_is_given_is_judged() -> None:
-    assert overloaded().verdict.startswith("A fleet of 1 replica is not enough: the queue grows without end")
+    assert overloaded().verdict.startswith("1 replica is not enough: the queue grows without end")
     assert overloaded().least_replicas is None
 
 
