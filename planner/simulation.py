@@ -20,13 +20,13 @@ from planner.report_simulation import Simulation
 from planner.simulate.arrivals import Arrivals, arrivals_of, generated
 from planner.simulate.changes import Changed, at_rate
 from planner.simulate.checks import Seen, checks_of
-from planner.simulate.cluster import ROUTINGS, Cluster, Failures
+from planner.simulate.cluster import ROUTINGS, Cluster, Failures, Result
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
 from planner.simulate.measures import Limits, Meter
 from planner.simulate.outcome import measured
 from planner.simulate.requests import ClosedLoop, Load
-from planner.simulate.setting import Setting, setting_of
+from planner.simulate.setting import setting_of
 from planner.simulate.traces import open_trace
 from planner.units import counted, show_seconds
 from planner.workers import each_done
@@ -37,7 +37,7 @@ MOST_TRIED = 12
 """Fleets that are simulated in search of the least that is enough."""
 MOST_LOST = 0.01
 """Of the submitted requests, those without an answer, where no success share is asked for."""
-MOST_REPLICAS = 4096
+MOST_ENGINES = 4096
 """More engines than a simulation keeps."""
 HOUR_S = 3600
 
@@ -163,7 +163,7 @@ def simulate_all(
     raises: as load_of and simulate
     """
     if jobs == 1 or len(tasks) == 1:
-        return [_simulated(scenario, task, partial(_of, step, task.asked.requests)) for task in tasks]
+        return [_simulated(scenario, task, partial(_of, step, task.asked.requests), jobs) for task in tasks]
     reports = []
     for report in each_done(partial(_simulated, scenario), tasks, jobs):
         reports.append(report)
@@ -175,9 +175,11 @@ def _of(step: Step, of: int | None, done: int) -> None:
     step(done, of)
 
 
-def _simulated(scenario: Scenario, task: Task, progress: Progress = lambda _done: None) -> Report:
+def _simulated(scenario: Scenario, task: Task, progress: Progress = lambda _done: None, jobs: int | None = 1) -> Report:
     asked = task.asked if task.rate_per_s is None else replace(task.asked, rate_per_s=task.rate_per_s)
-    return simulate(scenario, load_of(scenario, asked), replace(task.fleet, replicas=task.replicas), progress)
+    return simulate(
+        scenario, load_of(scenario, asked), replace(task.fleet, replicas=task.replicas), progress, jobs=jobs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +192,17 @@ class Trial:
 
 
 def simulate(
-    scenario: Scenario, load: Load | ClosedLoop, fleet: Fleet, progress: Progress = lambda _done: None
+    scenario: Scenario,
+    load: Load | ClosedLoop,
+    fleet: Fleet,
+    progress: Progress = lambda _done: None,
+    *,
+    jobs: int | None = 1,
 ) -> Report:
     """The estimate with the simulation of its fleet; without one where no fleet is enough by the formulas.
 
+    jobs: workers over which replicas that know nothing of one another are spread; 1: this process alone; None: as
+        joblib.parallel_config says
     raises: InputError where the scenario's parts do not go together, or the engine cannot be simulated
     """
     if isinstance(load, ClosedLoop):
@@ -204,11 +213,10 @@ def simulate(
     if replicas is None:
         return report
     served = with_retries(scenario)
-    setting = setting_of(deploy(served), max_queue=fleet.max_queue, timeout_s=fleet.timeout_s)
 
     @cache
     def tried(count: int) -> Trial:
-        return _try(served, setting, load, fleet, count, progress)
+        return _try(served, load, fleet, count, progress, jobs)
 
     spare = report.fleet.spare_replicas if fleet.fails and report.fleet else 0
     trial = tried(replicas + spare)
@@ -240,38 +248,59 @@ def _check_closed(fleet: Fleet) -> None:
 
 
 def _try(
-    scenario: Scenario, setting: Setting, load: Load | ClosedLoop, fleet: Fleet, replicas: int, progress: Progress
+    scenario: Scenario,
+    load: Load | ClosedLoop,
+    fleet: Fleet,
+    replicas: int,
+    progress: Progress,
+    jobs: int | None,
 ) -> Trial:
     """A fleet of so many replicas under the load."""
-    if replicas * setting.ranks > MOST_REPLICAS:
-        raise InputError(
-            f"fleet: {replicas * setting.ranks:,} engines are more than the {MOST_REPLICAS:,} that a simulation keeps"
-        )
+    engines = replicas * scenario.parallelism.dp
+    if engines > MOST_ENGINES:
+        raise InputError(f"fleet: {engines:,} engines are more than the {MOST_ENGINES:,} that a simulation keeps")
+    apart = fleet.routing == ROUTINGS[0] and not fleet.fails and not isinstance(load, ClosedLoop)
+    parts = _parts(engines, jobs if apart and jobs is not None else 1)
+    work = partial(_run, scenario, load, fleet, engines, progress=progress if len(parts) == 1 else None)
+    first, *others = each_done(work, parts, jobs)
+    for other in others:
+        first.merge(other)
+    fields = measured(first) | {"load": load.name, "load_facts": load.facts(), "routing": fleet.routing}
+    return Trial(fields, first.meter, tuple(_misses(scenario, fields)))
+
+
+def _parts(engines: int, jobs: int) -> list[range]:
+    """Engines that one worker simulates: as many as another, or one more."""
+    count = min(engines, jobs)
+    return [range(engines * i // count, engines * (i + 1) // count) for i in range(count)]
+
+
+def _run(
+    scenario: Scenario,
+    load: Load | ClosedLoop,
+    fleet: Fleet,
+    engines: int,
+    mine: range,
+    progress: Progress | None = None,
+) -> Result:
+    """Some engines of a fleet under the load."""
+    setting = setting_of(deploy(scenario), max_queue=fleet.max_queue, timeout_s=fleet.timeout_s)
     objectives = scenario.workload.objectives
-    limit = objectives.ttft_p95_s
-    meter = Meter(
-        Limits(
-            ttft_s=None if limit is None else float(limit),
-            tpot_s=None if objectives.itl_p95_s is None else float(objectives.itl_p95_s),
-        )
-    )
-    growing = bool(setting.memory.growing)
-    hashes = Hashes(setting.memory, load.chunk_tokens) if load.chunk_tokens and growing else None
+    first, gap = objectives.ttft_p95_s, objectives.itl_p95_s
+    meter = Meter(Limits(None if first is None else float(first), None if gap is None else float(gap)))
+    hashed = load.chunk_tokens and setting.memory.growing
+    hashes = Hashes(setting.memory, load.chunk_tokens) if hashed else None
     cluster = Cluster(
         lambda meter: Engine(setting.memory, setting.rules, setting.times, meter, hashes),
-        replicas * setting.ranks,
+        engines,
         meter,
         routing=fleet.routing,
         delay_s=setting.times.replica.times.server_request_s,
         failures=_failures(scenario, setting.ranks, fleet.seed) if fleet.fails else None,
+        mine=mine,
     )
-    if isinstance(load, ClosedLoop):
-        cluster.run_closed(load, progress)
-    else:
-        cluster.run(load, progress)
-    last = None if isinstance(load, ClosedLoop) else cluster.last_arrival_s
-    fields = measured(cluster, last) | {"load": load.name, "load_facts": load.facts()}
-    return Trial(fields, meter, tuple(_misses(scenario, fields)))
+    told = progress or (lambda _done: None)
+    return cluster.run_closed(load, told) if isinstance(load, ClosedLoop) else cluster.run(load, told)
 
 
 def _failures(scenario: Scenario, ranks: int, seed: int) -> Failures:

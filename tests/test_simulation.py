@@ -2,7 +2,6 @@
 
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ AZURE = ORACLES / "traces" / "azure2023_conv_head.csv"
 MOONCAKE = ORACLES / "traces" / "mooncake_conversation_head.jsonl.gz"
 ARRIVING = {**CHAT, "concurrency": None, "arrivals_per_s": 10}
 FEW = 2000
+DEFAULT, ONE = Asked(requests=FEW), Fleet(replicas=1)
 SAME_LENGTHS = {
     "name": "same",
     "context_tokens": 1300,
@@ -32,8 +32,8 @@ SAME_LENGTHS = {
 
 def reported(
     workload: dict[str, Any] = ARRIVING,
-    asked: Asked = Asked(requests=FEW),
-    fleet: Fleet = Fleet(replicas=1),
+    asked: Asked = DEFAULT,
+    fleet: Fleet = ONE,
     **overrides: Any,
 ) -> Report:
     model, gpu = overrides.pop("model", "llama-3.1-8b"), overrides.pop("gpu", "h100-sxm")
@@ -347,7 +347,7 @@ def test_pipeline_stages_are_refused() -> None:
 # Several at once
 
 
-def test_several_simulations_are_the_same_in_processes_of_their_own(tmp_path: Path) -> None:
+def test_several_simulations_are_the_same_in_processes_of_their_own() -> None:
     planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
     tasks = [Task(Asked(requests=200), Fleet(), rate, count) for rate in (2.0, 20.0) for count in (1, 2)]
     told: list[tuple[int, int | None]] = []
@@ -357,3 +357,17 @@ def test_several_simulations_are_the_same_in_processes_of_their_own(tmp_path: Pa
     assert told[-1] == (4, 4)
     offered = [report.simulation.offered_per_s for report in here if report.simulation]
     assert offered[0] == offered[1] != offered[2]
+
+
+def test_replicas_are_the_same_in_processes_of_their_own() -> None:
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    for asked in (Asked(requests=FEW, rate_per_s=40), Asked(trace=MOONCAKE)):
+        load, fleet = load_of(planned, asked), Fleet(replicas=3)
+        here, apart = (simulate(planned, load, fleet, jobs=jobs).simulation for jobs in (1, 2))
+        assert here is not None
+        assert apart is not None
+        for name in ("submitted", "completed", "ttft_s", "tpot_s", "itl_s", "e2e_s", "hit_share", "too_long", "span_s"):
+            assert getattr(here, name) == getattr(apart, name), name
+        assert apart.utilisation == pytest.approx(here.utilisation, rel=1e-5)
+        assert [point.time_s for point in apart.series] == [point.time_s for point in here.series]
+        assert apart.running_max == here.running_max
