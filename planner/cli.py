@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import BaseModel
@@ -166,7 +166,7 @@ def compare(
 
 
 app.command(
-    epilog="\b\nExample: planner simulate --model llama-3.1-8b --gpu h100-sxm --workload chat --arrivals 20 --ttft-p95 1"
+    epilog="\b\nExample: planner simulate --model llama-3.1-8b --gpu h100-sxm --workload chat --arrivals 5 --ttft-p95 1"
 )(simulate)
 app.command(
     epilog="\b\nExample: planner search --model llama-3.1-8b --workload chat --gpu h100-sxm --gpu l40s --ttft-p95 1"

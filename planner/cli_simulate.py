@@ -13,6 +13,8 @@ from planner.cli_options import (
     ConcurrencyOption,
     ItlOption,
     ModelOption,
+    OwnPriceOption,
+    PricedOnOption,
     ScenarioArgument,
     SettingsOption,
     TtftOption,
@@ -64,6 +66,8 @@ def simulate(
     gpu: Annotated[str | None, typer.Option(help="Accelerator: shipped name or YAML.")] = None,
     workload: WorkloadOption = None,
     engine: Annotated[str | None, typer.Option(help="Engine profile; default: the newest vLLM.")] = None,
+    price: OwnPriceOption = None,
+    priced_on: PricedOnOption = None,
     context: Annotated[int | None, typer.Option(min=1, help="Longest request, input and output together.")] = None,
     concurrency: ConcurrencyOption = None,
     arrivals: ArrivalsOption = None,
@@ -71,6 +75,9 @@ def simulate(
     itl_p95: ItlOption = None,
     calibration: CalibrationOption = None,
     tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallel ranks.")] = None,
+    dp: Annotated[int | None, typer.Option(min=1, help="Data parallel ranks within a replica.")] = None,
+    ep: Annotated[int | None, typer.Option(min=1, help="Expert parallel ranks: 1, or tp x dp.")] = None,
+    kv_dtype: Annotated[str | None, typer.Option(help="KV cache dtype, such as auto, bfloat16 or fp8.")] = None,
     max_num_batched_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of one engine step.")] = None,
     max_num_seqs: Annotated[int | None, typer.Option(min=1, help="Requests the engine runs at once.")] = None,
     settings: SettingsOption = None,
@@ -82,15 +89,20 @@ def simulate(
         Path | None, typer.Option(help="Requests to replay: Azure, Mooncake, BurstGPT or vLLM/AIPerf form; .gz too.")
     ] = None,
     trace_format: Annotated[str | None, typer.Option(help="Form of the trace; default: by its first line.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out bad lines of a trace and count them.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out bad lines of a trace and count them.")
+    ] = False,
     rate: Annotated[
         list[str] | None, typer.Option(help="Requests per second, of a trace its clock set so; repeat to compare.")
     ] = None,
     speed: Annotated[str | None, typer.Option(help="Times as fast as the trace was recorded.")] = None,
     requests: Annotated[
-        int | None, typer.Option(min=1, max=MOST_REQUESTS, help="Requests: of a trace its first; default: all, or 10,000.")
+        int | None,
+        typer.Option(min=1, max=MOST_REQUESTS, help="Requests: of a trace its first; default: all, or 10,000."),
     ] = None,
-    arrival_law: Annotated[Law | None, typer.Option(help="How requests come; default: as bursty as the workload.")] = None,
+    arrival_law: Annotated[
+        Law | None, typer.Option(help="How requests come; default: as bursty as the workload.")
+    ] = None,
     variation: Annotated[str | None, typer.Option(help="Squared coefficient of variation of gamma gaps.")] = None,
     users: Annotated[int | None, typer.Option(min=1, help="A closed loop of so many users.")] = None,
     think: Annotated[str | None, typer.Option(help="Seconds from an answer to its user's next request.")] = None,
@@ -101,14 +113,18 @@ def simulate(
     failures: Annotated[
         bool, typer.Option("--failures", help="Nodes fail as spares.failures says; spare replicas serve too.")
     ] = False,
-    max_queue: Annotated[int | None, typer.Option(min=0, help="Requests that may wait at a replica.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Seconds after which a request that has not ended is cancelled.")] = None,
+    max_queue: Annotated[int | None, typer.Option(min=1, help="Requests that may wait at a replica.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="Seconds after which a request that has not ended is cancelled.")
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that simulate, where there are several.")] = 1,
     output_format: FormatOption = Format.text,
     output: OutputOption = None,
     force: ForceOption = False,
-    brief: Annotated[bool, typer.Option("--brief", help="Text without arithmetic, assumptions and sources.")] = False,
-    plot: Annotated[bool, typer.Option("--plot", help="Also plot running, waiting and KV use over time (text only).")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Text of the simulation alone.")] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also plot running, waiting and KV use over time (text only).")
+    ] = False,
 ) -> None:
     """The estimate's fleet tried against arrivals or a trace on a model of the engine's scheduler and block pool."""
     from planner.simulation import Asked, Fleet, Task, simulate_all  # not needed by any other command's start-up
@@ -119,6 +135,8 @@ def simulate(
         gpu=gpu,
         workload=workload,
         engine=engine,
+        price=price,
+        priced_on=priced_on,
         context=context,
         concurrency=concurrency,
         arrivals=arrivals,
@@ -126,6 +144,9 @@ def simulate(
         itl_p95=itl_p95,
         calibration=calibration,
         tp=tp,
+        dp=dp,
+        ep=ep,
+        kv_dtype=kv_dtype,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
     )

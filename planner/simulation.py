@@ -1,6 +1,6 @@
 """The fleet that the formulas propose, tried against arrivals: Scenario and load -> Report.
 
-    report = simulate(scenario, load_of(scenario, Asked()), Fleet())
+report = simulate(scenario, load_of(scenario, Asked()), Fleet())
 """
 
 from collections.abc import Callable, Sequence
@@ -20,13 +20,13 @@ from planner.report_simulation import Simulation
 from planner.simulate.arrivals import Arrivals, arrivals_of, generated
 from planner.simulate.changes import Changed, at_rate
 from planner.simulate.checks import Seen, checks_of
-from planner.simulate.cluster import ROUTINGS, Cluster, Failures
+from planner.simulate.cluster import ROUTINGS, Cluster, Failures, Result
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
 from planner.simulate.measures import Limits, Meter
 from planner.simulate.outcome import measured
 from planner.simulate.requests import ClosedLoop, Load
-from planner.simulate.setting import Setting, setting_of
+from planner.simulate.setting import setting_of
 from planner.simulate.traces import open_trace
 from planner.units import counted, show_seconds
 from planner.workers import each_done
@@ -35,7 +35,9 @@ GENERATED_REQUESTS = 10_000
 """Where nobody says how many."""
 MOST_TRIED = 12
 """Fleets that are simulated in search of the least that is enough."""
-MOST_REPLICAS = 4096
+MOST_LOST = 0.01
+"""Of the submitted requests, those without an answer, where no success share is asked for."""
+MOST_ENGINES = 4096
 """More engines than a simulation keeps."""
 HOUR_S = 3600
 
@@ -161,7 +163,7 @@ def simulate_all(
     raises: as load_of and simulate
     """
     if jobs == 1 or len(tasks) == 1:
-        return [_simulated(scenario, task, lambda done, of=task.asked.requests: step(done, of)) for task in tasks]
+        return [_simulated(scenario, task, partial(_of, step, task.asked.requests), jobs) for task in tasks]
     reports = []
     for report in each_done(partial(_simulated, scenario), tasks, jobs):
         reports.append(report)
@@ -169,9 +171,15 @@ def simulate_all(
     return reports
 
 
-def _simulated(scenario: Scenario, task: Task, progress: Progress = lambda _done: None) -> Report:
+def _of(step: Step, of: int | None, done: int) -> None:
+    step(done, of)
+
+
+def _simulated(scenario: Scenario, task: Task, progress: Progress = lambda _done: None, jobs: int | None = 1) -> Report:
     asked = task.asked if task.rate_per_s is None else replace(task.asked, rate_per_s=task.rate_per_s)
-    return simulate(scenario, load_of(scenario, asked), replace(task.fleet, replicas=task.replicas), progress)
+    return simulate(
+        scenario, load_of(scenario, asked), replace(task.fleet, replicas=task.replicas), progress, jobs=jobs
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,23 +192,31 @@ class Trial:
 
 
 def simulate(
-    scenario: Scenario, load: Load | ClosedLoop, fleet: Fleet, progress: Progress = lambda _done: None
+    scenario: Scenario,
+    load: Load | ClosedLoop,
+    fleet: Fleet,
+    progress: Progress = lambda _done: None,
+    *,
+    jobs: int | None = 1,
 ) -> Report:
     """The estimate with the simulation of its fleet; without one where no fleet is enough by the formulas.
 
+    jobs: workers over which replicas that know nothing of one another are spread; 1: this process alone; None: as
+        joblib.parallel_config says
     raises: InputError where the scenario's parts do not go together, or the engine cannot be simulated
     """
+    if isinstance(load, ClosedLoop):
+        _check_closed(fleet)
     report = plan_demand(scenario)
     planned = report.fleet.active_replicas if report.fleet else None
     replicas = fleet.replicas or planned
     if replicas is None:
         return report
     served = with_retries(scenario)
-    setting = setting_of(deploy(served), max_queue=fleet.max_queue, timeout_s=fleet.timeout_s)
 
     @cache
     def tried(count: int) -> Trial:
-        return _try(served, setting, load, fleet, count, progress)
+        return _try(served, load, fleet, count, progress, jobs)
 
     spare = report.fleet.spare_replicas if fleet.fails and report.fleet else 0
     trial = tried(replicas + spare)
@@ -215,46 +231,76 @@ def simulate(
         least_replicas=least,
         verdict="",
     )
-    return report.model_copy(
-        update={"simulation": found.model_copy(update={"verdict": _verdict(found, fleet, replicas, least)})}
-    )
+    verdict = _verdict(report, found, fleet, replicas, least)
+    return report.model_copy(update={"simulation": found.model_copy(update={"verdict": verdict})})
+
+
+def _check_closed(fleet: Fleet) -> None:
+    """raises: InputError with what no closed loop has"""
+    given = {"--failures": fleet.fails, "--max-queue": fleet.max_queue is not None}
+    problems = [
+        f"{name}: needs requests that come by the clock, not a closed loop" for name, asked in given.items() if asked
+    ]
+    if fleet.routing != ROUTINGS[0]:
+        problems.append("--routing: in a closed loop each user keeps to one replica")
+    if problems:
+        raise InputError(*problems)
 
 
 def _try(
-    scenario: Scenario, setting: Setting, load: Load | ClosedLoop, fleet: Fleet, replicas: int, progress: Progress
+    scenario: Scenario,
+    load: Load | ClosedLoop,
+    fleet: Fleet,
+    replicas: int,
+    progress: Progress,
+    jobs: int | None,
 ) -> Trial:
     """A fleet of so many replicas under the load."""
-    if replicas * setting.ranks > MOST_REPLICAS:
-        raise InputError(
-            f"fleet: {replicas * setting.ranks:,} engines are more than the {MOST_REPLICAS:,} that a simulation keeps"
-        )
+    engines = replicas * scenario.parallelism.dp
+    if engines > MOST_ENGINES:
+        raise InputError(f"fleet: {engines:,} engines are more than the {MOST_ENGINES:,} that a simulation keeps")
+    apart = fleet.routing == ROUTINGS[0] and not fleet.fails and not isinstance(load, ClosedLoop)
+    parts = _parts(engines, jobs if apart and jobs is not None else 1)
+    work = partial(_run, scenario, load, fleet, engines, progress=progress if len(parts) == 1 else None)
+    first, *others = each_done(work, parts, jobs)
+    for other in others:
+        first.merge(other)
+    fields = measured(first) | {"load": load.name, "load_facts": load.facts(), "routing": fleet.routing}
+    return Trial(fields, first.meter, tuple(_misses(scenario, fields)))
+
+
+def _parts(engines: int, jobs: int) -> list[range]:
+    """Engines that one worker simulates: as many as another, or one more."""
+    count = min(engines, jobs)
+    return [range(engines * i // count, engines * (i + 1) // count) for i in range(count)]
+
+
+def _run(
+    scenario: Scenario,
+    load: Load | ClosedLoop,
+    fleet: Fleet,
+    engines: int,
+    mine: range,
+    progress: Progress | None = None,
+) -> Result:
+    """Some engines of a fleet under the load."""
+    setting = setting_of(deploy(scenario), max_queue=fleet.max_queue, timeout_s=fleet.timeout_s)
     objectives = scenario.workload.objectives
-    limit = objectives.ttft_p95_s
-    meter = Meter(
-        Limits(
-            ttft_s=None if limit is None else float(limit),
-            tpot_s=None if objectives.itl_p95_s is None else float(objectives.itl_p95_s),
-        )
-    )
-    growing = bool(setting.memory.growing)
-    hashes = Hashes(setting.memory, load.chunk_tokens) if load.chunk_tokens and growing else None
+    first, gap = objectives.ttft_p95_s, objectives.itl_p95_s
+    meter = Meter(Limits(None if first is None else float(first), None if gap is None else float(gap)))
+    hashed = load.chunk_tokens and setting.memory.growing
+    hashes = Hashes(setting.memory, load.chunk_tokens) if hashed else None
     cluster = Cluster(
         lambda meter: Engine(setting.memory, setting.rules, setting.times, meter, hashes),
-        replicas * setting.ranks,
+        engines,
         meter,
         routing=fleet.routing,
         delay_s=setting.times.replica.times.server_request_s,
         failures=_failures(scenario, setting.ranks, fleet.seed) if fleet.fails else None,
+        mine=mine,
     )
-    if isinstance(load, ClosedLoop):
-        if fleet.fails:
-            raise InputError("--failures: a closed loop knows none; give arrivals or a trace")
-        cluster.run_closed(load, progress)
-    else:
-        cluster.run(load, progress)
-    last = None if isinstance(load, ClosedLoop) else cluster.last_arrival_s
-    fields = measured(cluster, last) | {"load": load.name, "load_facts": load.facts()}
-    return Trial(fields, meter, tuple(_misses(scenario, fields)))
+    told = progress or (lambda _done: None)
+    return cluster.run_closed(load, told) if isinstance(load, ClosedLoop) else cluster.run(load, told)
 
 
 def _failures(scenario: Scenario, ranks: int, seed: int) -> Failures:
@@ -298,6 +344,7 @@ def _seen(trial: Trial) -> Seen:
         ttft_p95_s=at("ttft_s", "p95"),
         active_mean=fields["running_mean"] + fields["waiting_mean"],
         preemptions=meter.preemptions,
+        too_long=meter.too_long,
         completed=done,
         saturated=fields["saturated"],
         saturation=fields["saturation"],
@@ -309,6 +356,9 @@ def _misses(scenario: Scenario, fields: dict[str, Any]) -> list[str]:
     asked, found = scenario.workload.objectives, []
     if fields["saturated"]:
         found.append(f"the queue grows without end: {fields['saturation']}")
+    lost = fields["cancelled"] + fields["turned_away"] + fields["too_long"]
+    if lost > MOST_LOST * fields["submitted"]:
+        found.append(f"{lost:,} of {counted(fields['submitted'], 'request')} were cancelled, turned away or too long")
     for what, limit, measured_at in (
         ("p95 TTFT", asked.ttft_p95_s, fields["ttft_s"]),
         ("p95 of the gaps between tokens", asked.itl_p95_s, fields["itl_s"]),
@@ -349,16 +399,22 @@ def _least(enough: Callable[[int], bool], first: int) -> int | None:
     return good
 
 
-def _verdict(found: Simulation, fleet: Fleet, replicas: int, least: int | None) -> str:
+def _verdict(report: Report, found: Simulation, fleet: Fleet, replicas: int, least: int | None) -> str:
     broken = [check for check in found.checks if not check.holds]
     why = "; ".join(f"{each.what}: {each.planned} planned, {each.simulated} simulated" for each in broken[:3])
     because = f" What did not hold: {why}." if why else ""
+    of_these = f"{counted(replicas, 'replica')} {'is' if replicas == 1 else 'are'}"
     if fleet.replicas is not None:
-        said = "is enough" if found.met else f"is not enough: {found.misses[0]}"
-        return f"A fleet of {counted(replicas, 'replica')} {said}.{because}"
+        return f"{of_these} {'enough' if found.met else f'not enough: {found.misses[0]}'}.{because}"
     if least == replicas:
-        return f"Confirmed: {counted(replicas, 'replica')}, and no fewer, is enough.{because}"
+        return f"Confirmed: {of_these} enough, and no fewer.{because}"
     if least is None:
-        return f"Not confirmed: {counted(replicas, 'replica')} is not enough, nor is any fleet tried.{because}"
-    return f"Corrected: {counted(least, 'replica')} is enough, not {replicas:,} as the formulas say.{because}"
-
+        return f"Not confirmed: {of_these} not enough, nor is any fleet tried.{because}"
+    enough = f"{counted(least, 'replica')} {'is' if least == 1 else 'are'} enough"
+    floor = ""
+    if least < replicas and report.binding_limit == "kv_memory":
+        floor = (
+            " The formulas reserve every request at the full context, a safe floor; with "
+            f"{counted(found.replicas, 'replica')} the cache was at most {found.kv_used_max:.0%} full."
+        )
+    return f"Corrected: {enough}, not {replicas:,} as the formulas say.{floor}{because}"

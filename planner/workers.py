@@ -9,7 +9,9 @@ Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 
-def each_done(work: Callable[[Item], Done], items: Sequence[Item], jobs: int | None, per_round: int = 1) -> Iterator[Done]:
+def each_done(
+    work: Callable[[Item], Done], items: Sequence[Item], jobs: int | None, per_round: int = 1
+) -> Iterator[Done]:
     """What the work makes of each item, in order.
 
     jobs: workers; 1: this process alone; None: as joblib.parallel_config says

@@ -41,7 +41,7 @@ def simulation_curves(found: Simulation, width: int) -> str:
 def _figure(width: int) -> plotille.Figure:
     figure = plotille.Figure()
     figure.width, figure.height = max(20, min(width - 20, 100)), 16
-    figure.with_colors = False
+    figure.with_colors = figure.origin = False
     figure.x_ticks_fkt = figure.y_ticks_fkt = _tick
     return figure
 

@@ -16,7 +16,7 @@ GROWTH_HEADS = ("month", "load", "active replicas", "devices billed", "monthly c
 WORLD_HEADS = ("world", "probability", "active replicas", "its own cost", "regret")
 MOST_WORLDS = 9
 """Of those that a table shows; a saved report holds all."""
-CHECK_HEADS = ("", "by the formulas", "simulated", "", "")
+CHECK_HEADS = ("", "planned", "simulated", "", "why")
 HIT_HEADS = ("scope", "requests", "prompt tokens", "found cached")
 BAND_HEADS = ("prompts", "of all", "longest, tokens", "prefill alone", "p95 TTFT")
 

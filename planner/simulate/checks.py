@@ -29,6 +29,7 @@ class Seen:
     ttft_p95_s: float | None
     active_mean: float
     preemptions: int
+    too_long: int
     completed: int
     saturated: bool
     saturation: str
@@ -47,7 +48,7 @@ def checks_of(report: Report, seen: Seen) -> tuple[Check, ...]:
             _near("active requests", latency.concurrency_mean, seen.active_mean, CONCURRENCY_TOLERANCE),
         ]
         found.append(_saturation(latency, seen))
-    found.append(_preemptions(seen))
+    found += [_preemptions(seen), _too_long(seen)]
     return tuple(check for check in found if check is not None)
 
 
@@ -90,7 +91,7 @@ def _within(what: str, planned: Range, simulated: float | None) -> Check | None:
         planned=show_seconds(planned.best),
         simulated=show_seconds(simulated),
         holds=where != "above",
-        text=f"{where} the estimate's range, {low} to {high}; what is below it is better than planned",
+        text=f"{where} the estimate's range, {low} to {high}{'' if where != 'below' else ': better than planned'}",
     )
 
 
@@ -112,4 +113,14 @@ def _preemptions(seen: Seen) -> Check:
         simulated=f"{seen.preemptions:,}",
         holds=seen.preemptions <= MOST_PREEMPTED * seen.completed,
         text=f"the formulas count no prompt twice; of {counted(seen.completed, 'request')}",
+    )
+
+
+def _too_long(seen: Seen) -> Check:
+    return Check(
+        what="requests too long",
+        planned="none",
+        simulated=f"{seen.too_long:,}",
+        holds=not seen.too_long,
+        text="longer than the context planned for, or than the whole pool; they are refused",
     )
