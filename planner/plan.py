@@ -225,7 +225,7 @@ def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
     plan = fleet.spare_plan(active, *_spare_rule(deployment))
     found, replicas = plan.redundancy, active + plan.replicas
-    spread = fleet.instances_apart(plan, replicas, scenario.spares, per_replica, scenario.price)
+    spread = fleet.instances_apart(plan, active, scenario.spares, per_replica, scenario.price)
     bill = fleet.bill(replicas, per_replica, scenario.price, scenario.commitment, spread)
     return Fleet(
         active_replicas=active,

@@ -242,6 +242,11 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
         found.append(
             "devices sold one by one are taken to fail one by one: spares.devices_per_node says how many share a node"
         )
+    if spares.by_availability and (spares.devices_per_node or 0) > price.devices:
+        found.append(
+            f"whoever sells {'an instance' if price.sold_whole else 'devices'} decides on which node: the availability "
+            f"counts on {fleet.spare_rules[0].text.partition(',')[0]}"
+        )
     if price.sold_whole and price.devices < deployment.ranks.devices:
         found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")
     return found
