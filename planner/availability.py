@@ -77,7 +77,7 @@ def redundancy(active: int, domain: Domain, target: float) -> Redundancy:
 
         least n = l + m S over m = 1 .. R,  with K = ceil(l / m), l = ceil(k / b) and R = r / b,
         and the least S with P(at least K of K + S work) >= target;
-        least t with t - m S ceil(t / n) >= k
+        t = k + m S ceil(k / l)
 
     active: k, replicas needed [1]
     domain: r, replicas of one at most, b of them bought together, and its availability [1]
@@ -103,9 +103,7 @@ def redundancy(active: int, domain: Domain, target: float) -> Redundancy:
     if best is None:
         raise ValueError("no replica is needed")
     lots, working, spare = best
-    replicas = active
-    while replicas - (lots - needed) * ceil_div(replicas, lots) < active:
-        replicas += 1
+    replicas = active + (lots - needed) * ceil_div(active, needed)
     fewer = k_of_n(working, spare - 1, domain.availability) if spare else None
     return Redundancy(working + spare, spare, lots, replicas, k_of_n(working, spare, domain.availability), fewer)
 

@@ -345,7 +345,7 @@ class Report(Part):
     growth: tuple[GrowthMonth, ...]
     """Empty where the scenario gives no growth."""
     demand: DemandRange | None
-    """None where nothing is uncertain, or no world has a plan."""
+    """None where nothing is uncertain."""
     assumptions: tuple[Printable, ...]
     warnings: tuple[Printable, ...]
     derivations: tuple[Derivation, ...]

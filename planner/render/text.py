@@ -18,6 +18,7 @@ from planner.render.tables import (
     cost_rows,
     curve_rows,
     demand_lines,
+    growth_lines,
     growth_rows,
     headings,
     main_rows,
@@ -51,6 +52,7 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
         parts += [Text("\nTime to first token by length of the prompt", style="bold cyan"), _listed(BAND_HEADS, bands)]
     if growth := growth_rows(report):
         parts += [Text("\nGrowth", style="bold cyan"), _listed(GROWTH_HEADS, growth)]
+        parts += [Text(line) for line in growth_lines(report)]
     if worlds := world_rows(report):
         parts += [Text("\nUncertain demand", style="bold cyan"), _listed(WORLD_HEADS, worlds)]
         parts += [Text(line) for line in demand_lines(report)]
