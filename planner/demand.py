@@ -17,9 +17,10 @@ from planner.documents import validate
 from planner.errors import InputError
 from planner.inputs import Growth, Scenario
 from planner.origin import Origin
-from planner.plan import estimate, monthly_usd
+from planner.plan import monthly_usd
 from planner.report import Fleet, Report
 from planner.report_demand import DemandRange, GrowthMonth, World
+from planner.tenants import plan_tenants
 
 LEVELS = (("low", 0.3), ("mid", 0.4), ("high", 0.3))
 """Of an interval: the 10th, 50th and 90th percentile stand for the whole by Swanson's rule (Hurst, Brown and Swanson
@@ -37,11 +38,11 @@ ALONE = ("context_tokens", "hours_per_month")
 
 
 def plan_demand(scenario: Scenario, devices: int | None = None) -> Report:
-    """plan.estimate, with the months of a growing load and the worlds of an uncertain one.
+    """tenants.plan_tenants, with the months of a growing load and the worlds of an uncertain one.
 
     raises: InputError where the scenario's parts do not go together
     """
-    report = estimate(scenario, devices)
+    report = plan_tenants(scenario, devices)
     growth = tuple(_months(scenario, scenario.growth)) if scenario.growth else ()
     demand = _range(scenario) if scenario.uncertain else None
     return report.model_copy(update={"growth": growth, "demand": demand}) if growth or demand else report
@@ -74,7 +75,7 @@ class _Plan:
 def _planned(scenario: Scenario) -> _Plan:
     """One that no plan can be made for is an answer too: the others stand."""
     try:
-        found = estimate(scenario)
+        found = plan_tenants(scenario)
     except InputError as error:
         return _Plan(reason=error.problems[0])
     if found.fleet is None or found.cost is None:

@@ -54,6 +54,10 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     rate = scenarios[0].arrivals_per_s
     if rate is None:
         raise InputError("a mix needs arrivals: --arrivals, or workload.arrivals_per_s")
+    if scenarios[0].workload.tenants:
+        raise InputError(
+            "workload.tenants: how often a mix of types finds prefixes is not predicted: search without --mix"
+        )
     bands = mix_of(scenarios[0]).bands
     rates = [float(rate) * band.share for band in bands]
     offers = [found for found in map(_offered, scenarios) if found is not None]

@@ -14,7 +14,7 @@ from planner.printable import Printable
 from planner.report_base import Basis, Part
 from planner.report_demand import DemandRange, GrowthMonth
 from planner.report_money import Cost as Cost
-from planner.report_money import PrefixReuse
+from planner.report_money import Isolation, PrefixReuse
 
 
 class ScenarioFacts(Part):
@@ -342,6 +342,8 @@ class Report(Part):
     cost: Cost | None
     carry: Carry | None
     prefix: PrefixReuse | None
+    isolation: Isolation | None = None
+    """None where the workload gives no tenants, or how often they find a prefix is not predicted."""
     growth: tuple[GrowthMonth, ...]
     """Empty where the scenario gives no growth."""
     demand: DemandRange | None

@@ -20,11 +20,11 @@ from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
 from planner.mix_solver import check_solver
-from planner.plan import estimate
 from planner.report import Cost, Fleet, Report
 from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.space import Space, Trial
+from planner.tenants import plan_tenants
 from planner.tensors import EXPERT_SPLITS
 
 MOST_MIXED = 200
@@ -188,7 +188,7 @@ def _in_all(remarks: Iterable[tuple[str, ...] | None]) -> tuple[str, ...]:
 
 def _outcome(scenario: Scenario, trial: Trial) -> tuple[Candidate | Rejected, Report | None]:
     try:
-        report = estimate(_scenario_of(scenario, trial))
+        report = plan_tenants(_scenario_of(scenario, trial))
     except InputError as error:
         return _refused(trial, error), None
     if report.fleet is None or report.cost is None or not report.meets_objectives:

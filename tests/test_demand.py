@@ -181,7 +181,7 @@ def test_of_worlds_none_of_which_has_a_plan_the_reasons_are_left() -> None:
     found = report.demand
     assert found is not None
     assert (found.infeasible_share, found.enough_share) == (1, 0)
-    assert found.active_replicas_low is found.least_regret_replicas is found.monthly_usd_high is None
+    assert (found.active_replicas_low, found.least_regret_replicas, found.monthly_usd_high) == (None, None, None)
     assert all(world.reason for world in found.worlds)
     assert all("3 worlds, none of which has a plan" in text for text in texts(report))
 

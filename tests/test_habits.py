@@ -21,11 +21,11 @@ ORDER = (
     "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation", "sharding",
     "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank", "calibrate",
     "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "availability", "fleet",
-    "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
-    "remarks", "proposals", "plan", "demand", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs",
-    "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing",
-    "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
-    "cli_calibrate", "cli_search", "cli", "__main__",
+    "objectives", "sizing", "prefix_cache", "cost", "derive_cache", "report_memory", "report_latency", "report_cost",
+    "derive", "remarks", "proposals", "plan", "tenants", "demand", "mix_solver", "mix", "space", "search",
+    "search_inputs", "engine_logs", "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark",
+    "validate_serving", "listing", "render", "schema", "saved", "gate", "compare", "console", "cli_options",
+    "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -75,6 +75,7 @@ FORMULA_FILES = (
     "serving",
     "kernel_times",
     "queueing",
+    "prefix_cache",
     "latency",
     "accuracy",
     "offline_benchmark",

@@ -219,6 +219,7 @@ ROWS = (
             "scenario.ttft_p95_limit_s",
             "scenario.itl_p95_limit_s",
             "latency.saturated_tokens_per_s",
+            "isolation.cache_scope",
         ),
     ),
     Row("fleet", "spare replicas", "fleet.spare_replicas", "count", ("fleet.active_replicas",)),
