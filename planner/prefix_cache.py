@@ -59,7 +59,7 @@ def characteristic_s(
     low, high = 0.0, 1.0
     while held(high) < free:
         low, high = high, 2 * high
-    while high - low > PRECISION * high:
+    while high - low > PRECISION * max(high, PRECISION):
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < free else (low, middle)
     return low

@@ -55,6 +55,10 @@ def test_a_prefix_in_use_is_found_whatever_is_free() -> None:
     assert hit_rate(prefixes, 3.0) == pytest.approx(1 - 0.049787, abs=1e-6)
 
 
+def test_next_to_nothing_free_ends_too() -> None:
+    assert characteristic_s((Alike(3, 2.0),), 1000, 5e-324, 0, 0) < 1e-12
+
+
 def test_what_running_requests_hold_is_not_free() -> None:
     """Little: two a second of 5 s are 10 at once, of 2,000 tokens each."""
     assert free_tokens(50_000, 2.0, 5.0, 2000) == 30_000

@@ -107,7 +107,7 @@ def test_where_as_many_devices_are_billed_isolation_costs_nothing_and_the_limit_
 def test_one_tenant_loses_nothing() -> None:
     found = isolation(workload__tenants={"count": 1, "cache_scope": "per_tenant"})
     assert found.shared == found.per_tenant
-    assert (found.hit_rate_lost, found.monthly_usd) == (0, 0)
+    assert found.hit_rate_lost == found.monthly_usd == 0
 
 
 def test_popular_tenants_find_more() -> None:
@@ -138,18 +138,20 @@ def test_no_fleet_even_where_every_prefix_is_found() -> None:
     assert report.fleet is None
     assert report.isolation is not None
     assert report.isolation.shared.hit_rate is report.isolation.hit_rate_lost is None
-    assert report.isolation.money.startswith("no fleet serves the load even with a shared scope: p95 TTFT is")
+    assert report.isolation.money.startswith("no fleet serves the load even with a shared scope: 14,000-token prompts")
 
 
 def test_a_fleet_only_where_the_scope_is_shared() -> None:
-    """A prompt of 14,000 tokens that finds 6,000 of them in nearly all requests, and one that finds them in a few."""
-    lengths = {"mean": 13_000, "max": 14_000}
-    tight = {"workload__input_tokens": lengths, "workload__prefix": {"shared_tokens": 12_000, "request_share": 1}}
+    """Prompts of 14,000 tokens that find 12,000 of them cached in nearly all requests, or in few of them."""
+    tight: dict[str, Any] = {
+        "workload__input_tokens": {"mean": 13_000, "max": 14_000},
+        "workload__prefix": {"shared_tokens": 12_000, "request_share": 1},
+    }
     report = planned(workload__objectives={"ttft_p95_s": "0.3"}, **tight)
     assert report.isolation is not None
     assert report.isolation.shared.active_replicas is not None
     assert (report.fleet, report.isolation.per_tenant.active_replicas, report.isolation.monthly_usd) == (None,) * 3
-    assert report.isolation.money.startswith("no fleet serves the load with a scope per tenant: p95 TTFT is")
+    assert report.isolation.money.startswith("no fleet serves the load with a scope per tenant: ")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,6 @@ def test_every_format_and_a_comparison_show_both_scopes() -> None:
             "active replicas, per tenant",
         ):
             assert shown in text
-        assert "12," in text
     moved = {change.path: change for change in compare([apart, shared]).changes}
     assert moved["isolation.cache_scope"].new == "shared"
     assert "cache scope per_tenant -> shared" in moved["fleet.active_replicas"].why
