@@ -3,7 +3,7 @@
 report = plan_demand(scenario)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -17,7 +17,7 @@ from planner.documents import validate
 from planner.errors import InputError
 from planner.inputs import Growth, Scenario
 from planner.origin import Origin
-from planner.plan import estimate, monthly_usd
+from planner.plan import estimate, least_usd, monthly_usd
 from planner.report import Report
 from planner.report_demand import DemandRange, GrowthMonth, World
 
@@ -46,8 +46,7 @@ def plan_demand(scenario: Scenario, devices: int | None = None) -> Report:
 
 
 def _months(scenario: Scenario, growth: Growth) -> Iterator[GrowthMonth]:
-    loads = accumulate(range(growth.months - 1), lambda load, _: load * (1 + growth.per_month), initial=Decimal(1))
-    for month, load in enumerate(loads, 1):
+    for month, load in enumerate(_loads(growth), 1):
         found = estimate(grown(scenario, load))
         yield GrowthMonth(
             month=month,
@@ -56,6 +55,11 @@ def _months(scenario: Scenario, growth: Growth) -> Iterator[GrowthMonth]:
             billed_devices=found.fleet.billed_devices if found.fleet else None,
             monthly_usd=found.cost.monthly_usd if found.cost else None,
         )
+
+
+def _loads(growth: Growth) -> Iterator[Decimal]:
+    """Of each month, over that of the first."""
+    return accumulate(range(growth.months - 1), lambda load, _: load * (1 + growth.per_month), initial=Decimal(1))
 
 
 def grown(scenario: Scenario, load: Decimal) -> Scenario:
@@ -87,7 +91,7 @@ class _Planned:
 
 
 def _range(scenario: Scenario) -> DemandRange | None:
-    worlds = [(values, weight, with_values(scenario, values)) for values, weight in _worlds(scenario)]
+    worlds = list(worlds_of(scenario))
     reports = [estimate(world) for _, _, world in worlds]
     planned = [
         _Planned(world, weight, report.fleet.active_replicas) if report.fleet else None
@@ -133,12 +137,34 @@ def _candidates(needs: list[int]) -> list[int]:
     return list(range(low, high + 1)) if high - low < MOST_CANDIDATES else needs
 
 
-def _worlds(scenario: Scenario) -> Iterator[tuple[dict[str, Decimal], float]]:
-    """(value of each uncertain field, probability) of every combination; fields are independent."""
+def horizon_usd(scenario: Scenario) -> tuple[Decimal | str, ...]:
+    """What the scenario's deployment costs over all months of its growth, by world, resized every month.
+
+    Where some month is not served, or a world does not go with the deployment, the reason
+    """
+    loads = list(_loads(scenario.growth)) if scenario.growth else [Decimal(1)]
+    return tuple(_months_usd(world, loads) for _, _, world in worlds_of(scenario))
+
+
+def _months_usd(world: Scenario, loads: Sequence[Decimal]) -> Decimal | str:
+    try:
+        months = least_usd([grown(world, load) for load in loads])
+    except InputError as error:
+        return "; ".join(error.problems)
+    unserved = [why for why in months if isinstance(why, str)]
+    return unserved[0] if unserved else sum((usd for usd in months if isinstance(usd, Decimal)), Decimal(0))
+
+
+def worlds_of(scenario: Scenario) -> Iterator[tuple[dict[str, Decimal], float, Scenario]]:
+    """(value of each uncertain field, probability, the scenario with them) of every combination.
+
+    raises: InputError where a field cannot vary so
+    assumes: fields are independent
+    """
     intervals = scenario.uncertain.items()
     for levels in product(LEVELS, repeat=len(intervals)):
         values = {path: getattr(interval, name) for (path, interval), (name, _) in zip(intervals, levels, strict=True)}
-        yield values, reduce(lambda weight, level: weight * level[1], levels, 1.0)
+        yield values, reduce(lambda weight, level: weight * level[1], levels, 1.0), with_values(scenario, values)
 
 
 def with_values(scenario: Scenario, values: dict[str, Decimal]) -> Scenario:

@@ -22,9 +22,9 @@ ORDER = (
     "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank", "calibrate",
     "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "availability", "fleet",
     "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
-    "remarks", "proposals", "plan", "demand", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs",
-    "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing",
-    "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
+    "remarks", "proposals", "plan", "demand", "regrets", "mix_solver", "mix", "space", "search", "search_inputs",
+    "engine_logs", "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving",
+    "listing", "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
     "cli_calibrate", "cli_search", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
@@ -69,6 +69,7 @@ FORMULA_FILES = (
     "availability",
     "mix_solver",
     "demand",
+    "regrets",
     "cost",
     "report_memory",
     "roofline",
