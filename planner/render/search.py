@@ -226,7 +226,7 @@ def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[tup
         ("The least regretted", list(regret_lines(result))),
         ("The cheapest", list(_in_full(result.candidates[:1]))),
         ("The cheapest with predicted speed", list(_in_full(_cheapest_predicted(result.candidates)))),
-        ("Mixed by size of request", list(_mixed(result.mix)) if result.mix else []),
+        ("Mixed by size of request", list(_mixed(result.mix, result.candidates)) if result.mix else []),
         ("Warnings", [*_unsure(result.candidates), *result.warnings]),
         ("Rejected", list(_rejected(result, every=shown.rejected))),
         ("Assumes", [] if brief else list(result.assumptions)),
@@ -234,8 +234,11 @@ def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[tup
     yield from ((heading, lines) for heading, lines in sections if lines)
 
 
-def _mixed(mix: MixPlan) -> Iterator[str]:
-    """What a mix comes to beside the best single type, and what each of its types serves."""
+def _mixed(mix: MixPlan, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """What a mix comes to beside the best single type and the cheapest candidate, and what each of its types serves."""
+    if candidates and candidates[0].monthly_usd < mix.monthly_usd:
+        less = show_usd(candidates[0].monthly_usd)
+        yield f"number 1 of the cheapest serves all sizes in one fleet for less: {less} a month; apart they come to:"
     alone = "no single type serves all sizes"
     if mix.best_single is not None and mix.best_single_monthly_usd is not None:
         alone = f"{mix.best_single} alone: {show_usd(mix.best_single_monthly_usd)}"
