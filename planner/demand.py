@@ -3,7 +3,7 @@
 report = plan_demand(scenario)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
@@ -17,7 +17,7 @@ from planner.documents import validate
 from planner.errors import InputError
 from planner.inputs import Growth, Scenario
 from planner.origin import Origin
-from planner.plan import monthly_usd
+from planner.plan import least_usd, monthly_usd
 from planner.report import Fleet, Report
 from planner.report_demand import DemandRange, GrowthMonth, World
 from planner.tenants import plan_tenants
@@ -49,8 +49,7 @@ def plan_demand(scenario: Scenario, devices: int | None = None) -> Report:
 
 
 def _months(scenario: Scenario, growth: Growth) -> Iterator[GrowthMonth]:
-    loads = accumulate(range(growth.months - 1), lambda load, _: load * (1 + growth.per_month), initial=Decimal(1))
-    for month, load in enumerate(loads, 1):
+    for month, load in enumerate(_loads(growth), 1):
         found = _planned(grown(scenario, load))
         yield GrowthMonth(
             month=month,
@@ -60,6 +59,11 @@ def _months(scenario: Scenario, growth: Growth) -> Iterator[GrowthMonth]:
             monthly_usd=found.monthly_usd,
             reason=found.reason,
         )
+
+
+def _loads(growth: Growth) -> Iterator[Decimal]:
+    """Of each month, over that of the first."""
+    return accumulate(range(growth.months - 1), lambda load, _: load * (1 + growth.per_month), initial=Decimal(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +128,14 @@ def _world(scenario: Scenario, values: dict[str, Decimal], weight: float) -> _Wo
 
     raises: InputError where a field does not take its value, whatever the others are
     """
-    places = [place for path in values for place in (f"uncertain.{path}:", f"{UNCERTAIN.at(path)}:")]
-    try:
-        found = with_values(scenario, values)
-    except InputError as error:
-        if any(problem.startswith(tuple(places)) for problem in error.problems):
-            raise
-        return _World(values, weight, None, _Plan(reason=error.problems[0]))
+    found = _with_values(scenario, values)
+    if isinstance(found, str):
+        return _World(values, weight, None, _Plan(reason=found))
     return _World(values, weight, found, _planned(found))
 
 
 def _range(scenario: Scenario) -> DemandRange:
-    worlds = [_world(scenario, values, weight) for values, weight in _worlds(scenario)]
+    worlds = [_world(scenario, values, weight) for values, weight in worlds_of(scenario)]
     needs = sorted({world.need for world in worlds if world.need is not None})
     costs = [world.plan.monthly_usd for world in worlds if world.plan.monthly_usd is not None]
     candidates = _candidates(needs) if needs else []
@@ -184,12 +184,52 @@ def _candidates(needs: list[int]) -> list[int]:
     return list(range(low, high + 1)) if high - low < MOST_CANDIDATES else needs
 
 
-def _worlds(scenario: Scenario) -> Iterator[tuple[dict[str, Decimal], float]]:
+def horizon_usd(scenario: Scenario) -> tuple[Decimal | str, ...]:
+    """What the scenario's deployment costs over all months of its growth, by world, resized every month.
+
+    Where some month is not served, or a world does not go with the deployment, the reason
+    raises: InputError where a field does not take its value, whatever the others are
+    """
+    loads = list(_loads(scenario.growth)) if scenario.growth else [Decimal(1)]
+    found = (_with_values(scenario, values) for values, _ in worlds_of(scenario))
+    return tuple(world if isinstance(world, str) else _months_usd(world, loads) for world in found)
+
+
+def _months_usd(world: Scenario, loads: Sequence[Decimal]) -> Decimal | str:
+    months: list[Decimal | str]
+    scenarios = [grown(world, load) for load in loads]
+    if world.workload.tenants is not None:  # hit rates follow from each month's load
+        plans = map(_planned, scenarios)
+        months = [plan.monthly_usd if plan.monthly_usd is not None else str(plan.reason) for plan in plans]
+    else:
+        try:
+            months = least_usd(scenarios)
+        except InputError as error:
+            return "; ".join(error.problems)
+    unserved = [why for why in months if isinstance(why, str)]
+    return unserved[0] if unserved else sum((usd for usd in months if isinstance(usd, Decimal)), Decimal(0))
+
+
+def worlds_of(scenario: Scenario) -> Iterator[tuple[dict[str, Decimal], float]]:
     """(value of each uncertain field, probability) of every combination; fields are independent."""
     intervals = scenario.uncertain.items()
     for levels in product(LEVELS, repeat=len(intervals)):
         values = {path: getattr(interval, name) for (path, interval), (name, _) in zip(intervals, levels, strict=True)}
         yield values, reduce(lambda weight, level: weight * level[1], levels, 1.0)
+
+
+def _with_values(scenario: Scenario, values: dict[str, Decimal]) -> Scenario | str:
+    """The scenario with these fields set, or why its values do not go together.
+
+    raises: InputError where a field does not take its value, whatever the others are
+    """
+    places = [place for path in values for place in (f"uncertain.{path}:", f"{UNCERTAIN.at(path)}:")]
+    try:
+        return with_values(scenario, values)
+    except InputError as error:
+        if any(problem.startswith(tuple(places)) for problem in error.problems):
+            raise
+        return error.problems[0]
 
 
 def with_values(scenario: Scenario, values: dict[str, Decimal]) -> Scenario:

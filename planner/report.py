@@ -353,6 +353,17 @@ class Report(Part):
     derivations: tuple[Derivation, ...]
     sources: tuple[Source, ...]
 
+    @property
+    def last_month(self) -> GrowthMonth | None:
+        """Of the growing load; None where it does not grow."""
+        return self.growth[-1] if self.growth else None
+
+    @property
+    def growth_usd(self) -> Decimal | None:
+        """All months of growth together; None where it does not grow, or some month is not served."""
+        costs = [month.monthly_usd for month in self.growth if month.monthly_usd is not None]
+        return sum(costs, Decimal(0)) if costs and len(costs) == len(self.growth) else None
+
 
 class Change(Part):
     """One line that differs between two reports."""

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from planner.render.row import Row
-from planner.render.rows import CARRY_ROWS, ROWS
+from planner.render.rows import CARRY_ROWS, DEMAND_ROWS, ROWS
 from planner.report import Range, Report, Source
 from planner.report_demand import DemandRange, World
 from planner.units import GIB, KIB, MIB, counted, show_number, show_rate, show_seconds
@@ -282,7 +282,7 @@ def compared(reports: Sequence[Report]) -> str:
 def rows_of(reports: Sequence[Report]) -> tuple[Row, ...]:
     """The rows that these reports have."""
     rows = (*ROWS, *CARRY_ROWS) if any(report.carry for report in reports) else ROWS
-    return tuple(row for row in rows if not row.alone or len(reports) == 1)
+    return tuple(row for row in rows if not row.alone) + DEMAND_ROWS if len(reports) > 1 else rows
 
 
 def main_rows(reports: Sequence[Report]) -> list[tuple[Row, list[str]]]:
