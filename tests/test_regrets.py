@@ -25,6 +25,10 @@ BASE = {"model": "llama-3.1-8b", "workload": "chat", "workload.objectives.ttft_p
 LOAD = {"workload.concurrency": {"low": 20, "mid": 64, "high": 300}}
 LOADS = {"uncertain": LOAD}
 GROWTH = {"growth": {"per_month": "0.2", "months": 3}}
+TENANTS = {
+    "workload.prefix": {"shared_tokens": 800, "request_share": "0.9"},
+    "workload.tenants": {"count": 50, "cache_scope": "per_tenant"},
+}
 TRIED: dict[str, Any] = {"accelerators": ("h100-sxm", "l40s", "a100-sxm-80gb"), "tp": (1, 2)}
 
 
@@ -45,7 +49,7 @@ def test_without_growth_or_doubt_there_is_none() -> None:
     assert found({}).demand is None
 
 
-@pytest.mark.parametrize("more", [LOADS, GROWTH, {**LOADS, **GROWTH}])
+@pytest.mark.parametrize("more", [LOADS, GROWTH, {**LOADS, **GROWTH}, {**LOADS, **GROWTH, **TENANTS}])
 def test_a_choice_costs_by_world_what_its_own_plan_says(more: dict[str, Any]) -> None:
     """Of every month, the plan of that load by itself; of every world, the plan with its values."""
     base, space = asked(more)
