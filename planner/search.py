@@ -20,11 +20,12 @@ from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
 from planner.mix_solver import check_solver
-from planner.plan import estimate
+from planner.regrets import Horizon, check_demand, horizon_of, search_demand
 from planner.report import Cost, Fleet, Report
 from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.space import Space, Trial
+from planner.tenants import plan_tenants
 from planner.tensors import EXPERT_SPLITS
 
 MOST_MIXED = 200
@@ -47,6 +48,8 @@ class _Planned:
     assumptions: tuple[str, ...] | None
     """None: no candidate said any."""
     warnings: tuple[str, ...] | None
+    horizons: tuple[tuple[Choice, Horizon], ...]
+    """What its candidates cost by world; empty where demand neither grows nor is uncertain."""
 
 
 def search(
@@ -69,13 +72,15 @@ def search(
     if mix:
         check_solver()
     trials = tuple(space.trials(experts=_has_experts(scenario)))
+    check_demand(scenario, len(trials), one_price=len(space.offers) == 1 and space.offers[0].price is not None)
     planned = []
     for each in _planned(scenario, [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)], jobs):
         planned.append(each)
         step(min(BATCH * len(planned), len(trials)), len(trials))
     outcomes = tuple(dict.fromkeys(chain.from_iterable(each.outcomes for each in planned)))
     _check_not_one_reason(outcomes)
-    served = any(isinstance(each, Candidate) for each in outcomes)
+    candidates = ranked(each for each in outcomes if isinstance(each, Candidate))
+    horizons = dict(chain.from_iterable(each.horizons for each in planned))
     return SearchResult(
         planner_version=__version__,
         inputs_digest=_digest(scenario, space),
@@ -83,9 +88,12 @@ def search(
         space=_space_facts(space),
         tried=len(trials),
         merged=len(trials) - len(outcomes),
-        candidates=ranked(each for each in outcomes if isinstance(each, Candidate)),
+        candidates=candidates,
         rejected=tuple(each for each in outcomes if isinstance(each, Rejected)),
-        mix=_mix(scenario, trials) if mix and served else None,
+        mix=_mix(scenario, trials) if mix and candidates else None,
+        demand=search_demand(scenario, {each.choice: horizons[each.choice] for each in candidates})
+        if horizons
+        else None,
         assumptions=(*_price_assumption(space), *_in_all(each.assumptions for each in planned)),
         warnings=_in_all(each.warnings for each in planned),
     )
@@ -168,15 +176,18 @@ def _uninterrupted() -> Iterator[None]:
 
 def _plan(scenario: Scenario, trials: Sequence[Trial]) -> _Planned:
     outcomes, assumptions, warnings = [], [], []
+    horizons: dict[Choice, Horizon] = {}
     for trial in trials:
         outcome, report = _outcome(scenario, trial)
         outcomes.append(outcome)
         if report and isinstance(outcome, Candidate):
             assumptions.append(report.assumptions)
             warnings.append(report.warnings)
+            if outcome.choice not in horizons and (found := horizon_of(_scenario_of(scenario, trial))):
+                horizons[outcome.choice] = found
     if not assumptions:
-        return _Planned(tuple(outcomes), None, None)
-    return _Planned(tuple(outcomes), _in_all(assumptions), _in_all(warnings))
+        return _Planned(tuple(outcomes), None, None, ())
+    return _Planned(tuple(outcomes), _in_all(assumptions), _in_all(warnings), tuple(horizons.items()))
 
 
 def _in_all(remarks: Iterable[tuple[str, ...] | None]) -> tuple[str, ...]:
@@ -188,7 +199,7 @@ def _in_all(remarks: Iterable[tuple[str, ...] | None]) -> tuple[str, ...]:
 
 def _outcome(scenario: Scenario, trial: Trial) -> tuple[Candidate | Rejected, Report | None]:
     try:
-        report = estimate(_scenario_of(scenario, trial))
+        report = plan_tenants(_scenario_of(scenario, trial))
     except InputError as error:
         return _refused(trial, error), None
     if report.fleet is None or report.cost is None or not report.meets_objectives:

@@ -421,7 +421,12 @@ def fitting(schema: dict[str, Any], value: object, root: dict[str, Any]) -> list
 
 SHIPPED = {
     **{kind: sorted((catalog.bundled() / folder).glob("*.yaml")) for kind, folder in catalog.FOLDERS.items()},
-    "scenario": [EXAMPLES / "16k.yaml", EXAMPLES / "32k.yaml", EXAMPLES.parent / "fleet-cost" / "assistant.yaml"],
+    "scenario": [
+        EXAMPLES / "16k.yaml",
+        EXAMPLES / "32k.yaml",
+        EXAMPLES.parent / "fleet-cost" / "assistant.yaml",
+        EXAMPLES.parent / "tenants" / "assistant.yaml",
+    ],
 }
 
 
