@@ -8,10 +8,10 @@ With jobs=None, joblib.parallel_config decides how many workers there are and wh
 
 import hashlib
 import re
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from planner import __version__
@@ -27,6 +27,7 @@ from planner.search_report import Candidate, Choice, Rejected, SearchFacts, Sear
 from planner.space import Space, Trial
 from planner.tenants import plan_tenants
 from planner.tensors import EXPERT_SPLITS
+from planner.workers import each_done
 
 MOST_MIXED = 200
 """Choices of which a mix may be made."""
@@ -74,7 +75,8 @@ def search(
     trials = tuple(space.trials(experts=_has_experts(scenario)))
     check_demand(scenario, len(trials), one_price=len(space.offers) == 1 and space.offers[0].price is not None)
     planned = []
-    for each in _planned(scenario, [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)], jobs):
+    batches = [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)]
+    for each in each_done(partial(_plan, scenario), batches, jobs, BATCHES_PER_ROUND):
         planned.append(each)
         step(min(BATCH * len(planned), len(trials)), len(trials))
     outcomes = tuple(dict.fromkeys(chain.from_iterable(each.outcomes for each in planned)))
@@ -139,39 +141,6 @@ def _front(candidates: Sequence[Candidate]) -> set[int]:
         if not any(better):
             front.append((usd, tpot, ttft, i))
     return {i for *_, i in front}
-
-
-def _planned(scenario: Scenario, batches: Sequence[Sequence[Trial]], jobs: int | None) -> Iterator[_Planned]:
-    """Each batch planned, in order: here, or by joblib's workers in rounds."""
-    if jobs == 1:
-        yield from (_plan(scenario, batch) for batch in batches)
-        return
-    import joblib
-
-    with ExitStack() as stack:
-        with _uninterrupted():
-            workers = stack.enter_context(joblib.Parallel(n_jobs=jobs))
-            if jobs is not None:
-                workers([joblib.delayed(int)()])  # so that every worker starts here
-        size = BATCHES_PER_ROUND * joblib.effective_n_jobs(jobs)
-        for i in range(0, len(batches), size):
-            yield from workers(joblib.delayed(_plan)(scenario, batch) for batch in batches[i : i + size])
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold interrupts back, for good in processes that start here: a terminal stops this one, and it stops them."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    from multiprocessing import resource_tracker
-
-    resource_tracker.ensure_running()  # else it is started with the first worker, and lets interrupts through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _plan(scenario: Scenario, trials: Sequence[Trial]) -> _Planned:
