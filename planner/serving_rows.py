@@ -20,6 +20,14 @@ LATENCY_COLUMNS = ("id", "backend", "model_path", "system", "isl", "osl", "tp_si
 THROUGHPUT_COLUMNS = ("model", "gpu", "tp", "isl", "osl")
 PLAIN = ("bfloat16", "bf16", "float16", "fp16")
 BACKENDS = ("vllm", "sglang", "trtllm")
+NVIDIAS_OWN = "nvidia-gap-analysis"
+"""The source of NVIDIA's own rows, in aiconfigurator's file."""
+MIXED_CHUNKS = ("0.5.6.post2", "0.5.8", "0.5.9", "0.5.10.post1", "0.5.11", "0.5.16")
+"""SGLang's versions that aiconfigurator has deployed since it sets --enable-mixed-chunk, in January 2026.
+
+source: ai-dynamo/aiconfigurator pull requests 257, 258 and 265, generator/rule_plugin/sglang.rule (agg
+    enable_mixed_chunk = true), generator/config/backend_version_matrix.yaml (Dynamo 0.8.0 and later)
+"""
 _SPELLINGS = {"trt": "trtllm", "trt-llm": "trtllm", "tensorrt-llm": "trtllm", "tensorrtllm": "trtllm"}
 
 
@@ -52,6 +60,11 @@ class ServingRow:
     """ttft_ms, tpot_ms or tokens_per_s, as far as the file has them."""
     peer: Mapping[str, float]
     """The same as another planner predicted them."""
+
+    @property
+    def mixed_chunks(self) -> bool:
+        """SGLang was told to let prompts share their steps with decodes; by default its decodes wait."""
+        return self.source == NVIDIAS_OWN and self.backend == "sglang" and self.version in MIXED_CHUNKS
 
     @property
     def saturated(self) -> bool:

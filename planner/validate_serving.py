@@ -188,7 +188,7 @@ def prepare(row: ServingRow, configs: Path | None, measured_on: str | None) -> P
     if row.backend not in BACKENDS:
         raise InputError(f"backend {row.backend!r} is not known; accepted: {', '.join(BACKENDS)}")
     names_and_form = (row.model, row.precision, row.backend, row.version, gpu_name(row.gpu))
-    run = Run(*names_and_form, row.tp, row.pp, row.dp, row.moe_ep, row.isl + row.osl)
+    run = Run(*names_and_form, row.tp, row.pp, row.dp, row.moe_ep, row.isl + row.osl, row.mixed_chunks)
     if row.saturated and row.backend == "trtllm":
         run = replace(run, limits=_bench(run, row, configs))
     return _prepared(run, configs, measured_on)
@@ -208,6 +208,7 @@ class Run:
     dp: int
     moe_ep: int
     context: int
+    mixed_chunks: bool = False
     limits: Limits | None = None
     """What a benchmark set, where it did."""
 
@@ -234,6 +235,7 @@ def _prepared(run: Run, configs: Path | None, measured_on: str | None) -> Prepar
         raise InputError(f"experts over {run.moe_ep} ranks do not divide the replica's {run.tp * run.dp}")
     split = ExpertSplit(run.tp * run.dp // run.moe_ep, run.moe_ep) if moe and run.moe_ep > 1 else None
     replica = replica_of(deployment, _times(run.gpu, engine.kind, measured_on), run.version, split)
+    replica = replace(replica, mixes=replica.mixes or run.mixed_chunks)
     pool = governing_rank(deployment).pool
     reserves = engine.kind in RESERVES
     return Prepared(replica, pool, deployment.max_num_seqs, reserves, run.dp, moe, run.limits, tight)

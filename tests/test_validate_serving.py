@@ -39,7 +39,7 @@ def test_the_sample_is_predicted_whole_and_within_bounds() -> None:
     score = score_serving(rows, None)
     assert (score.rows, score.measured, len(score.predictions), score.refused) == (56, 56, 56, {})
     for metric, value, median, p90 in (
-        ("tpot_ms", "dense", 12, 42),
+        ("tpot_ms", "dense", 8, 18),
         ("tpot_ms", "MoE", 14, 37),
         ("ttft_ms", "dense, InferenceX", 25, 65),
         ("ttft_ms", "MoE, InferenceX", 42, 82),
@@ -408,6 +408,23 @@ def test_sglangs_data_parallel_ranks_share_its_chunk(backend: str, dp: int, toke
     text = f"{PARALLEL}\na,{backend},deepseek-ai/DeepSeek-R1,h200,1024,256,{8 // dp},64,,,8,{dp},1,8,,"
     (row,) = read_latency(text, "rows")
     assert prepare(row, None, None).replica.chunk_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("source", "backend", "version", "mixes"),
+    [
+        ("nvidia-gap-analysis", "sglang", "0.5.6.post2", True),
+        ("nvidia-gap-analysis", "sglang", "0.5.1.post1", False),
+        ("InferenceX", "sglang", "0.5.6.post2", False),
+        ("", "sglang", "", False),
+        ("nvidia-gap-analysis", "vllm", "0.12.0", True),
+    ],
+)
+def test_prompts_share_sglangs_steps_where_its_deployments_mix_chunks(
+    source: str, backend: str, version: str, mixes: bool
+) -> None:
+    (row,) = read_latency(f"{HEADER},src,backend_version\n{ROW.replace('vllm', backend)},{source},{version}", "rows")
+    assert prepare(row, None, None).replica.mixes is mixes
 
 
 def test_experts_say_the_form_where_the_rest_is_in_16_bits() -> None:
