@@ -18,17 +18,21 @@ CONTEXT_GRID = 512
 MOST_ENTRIES = 2**17
 """Of a table; when it is full it starts anew."""
 
+Line = tuple[float, float]
+"""Of times that grow evenly with a number: at none of it [s], and for each of it [s]."""
+
 K = TypeVar("K")
+V = TypeVar("V")
 
 
-class Table(dict[K, float]):
+class Table(dict[K, V]):
     """Times by what they depend on, each computed when it is first asked for."""
 
-    def __init__(self, compute: Callable[[K], float]) -> None:
+    def __init__(self, compute: Callable[[K], V]) -> None:
         super().__init__()
         self.compute = compute
 
-    def __missing__(self, key: K) -> float:
+    def __missing__(self, key: K) -> V:
         found = self.compute(key)
         if len(self) >= MOST_ENTRIES:
             self.clear()
@@ -48,30 +52,27 @@ class StepTimes:
         self._overlapped = replica.steps_in_flight > 1
         self._shared = Table(self._shared_s)
         self._outputs = Table(self._outputs_s)
-        self._prompts = Table(self._prompt_s)
+        self._prompts = Table(self._prompt_line)
         self._least = Table(self._least_s)
         self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
-        self._attention: dict[tuple[int, int], tuple[float, float]] = {}
-        self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
+        self._attention = Table(self._attention_line)
+        self._decodes = Table(self._decode_line)
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
-        """(a step of decodes alone [s], what each further cached token adds to it [s]).
+        """(a step of decodes alone [s], what the next one takes more [s]).
 
         batch: requests that decode, at least one
         kv_tokens: cached tokens of all of them
         """
-        cell = batch, kv_tokens // (CONTEXT_GRID * batch)
-        found = self._decodes.get(cell)
-        if found is None:
-            found = self._decodes[cell] = self._decode_line(*cell)
-        start, slope = found
-        return start + slope * kv_tokens, slope
+        start, slope = self._decodes[batch, kv_tokens // (CONTEXT_GRID * batch)]
+        return start + slope * kv_tokens, slope * batch
 
-    def _decode_line(self, batch: int, cell: int) -> tuple[float, float]:
-        """A decode step between two lengths of context: (at no cached tokens [s], for each of them [s])."""
+    def _decode_line(self, place: tuple[int, int]) -> Line:
+        """A decode step of a batch between two lengths of context, by cached tokens of all."""
+        batch, cell = place
         low, high = cell * CONTEXT_GRID * batch, (cell + 1) * CONTEXT_GRID * batch
         device = self._shared[batch] + self._outputs[batch]
-        start, slope = self._attention_line(batch, cell)
+        start, slope = self._attention[place]
         first, last = (self._hosted(device + start + slope * each, batch) for each in (low, high))
         slope = (last - first) / (high - low)
         return first - slope * low, slope
@@ -85,11 +86,11 @@ class StepTimes:
         """
         tokens, attention = batch, 0.0
         if batch:
-            start, slope = self._attention_line(batch, kv_tokens // (CONTEXT_GRID * batch))
+            start, slope = self._attention[batch, kv_tokens // (CONTEXT_GRID * batch)]
             attention = start + slope * kv_tokens
-        for prompt in prompts:
-            tokens += prompt[0]
-            attention += self._prompts[prompt]
+        for new, prior in prompts:
+            tokens += new
+            attention += self._prompt_s(new, prior)
         outputs = batch + len(prompts)
         device = self._shared[tokens] + self._outputs[outputs] + attention
         return self._hosted(max(device, self._launches_s), outputs)
@@ -104,14 +105,12 @@ class StepTimes:
         times = self.replica.times
         return max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
 
-    def _attention_line(self, batch: int, cell: int) -> tuple[float, float]:
-        """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s])."""
-        found = self._attention.get((batch, cell))
-        if found is None:
-            first, last = (self._mixers_s(Step(batch, float(at * CONTEXT_GRID))) for at in (cell, cell + 1))
-            slope = (last - first) / (CONTEXT_GRID * batch)
-            found = self._attention[batch, cell] = first - slope * cell * CONTEXT_GRID * batch, slope
-        return found
+    def _attention_line(self, place: tuple[int, int]) -> Line:
+        """Attention of a batch of decodes between two lengths of context, by cached tokens of all."""
+        batch, cell = place
+        first, last = (self._mixers_s(Step(batch, float(at * CONTEXT_GRID))) for at in (cell, cell + 1))
+        slope = (last - first) / (CONTEXT_GRID * batch)
+        return first - slope * cell * CONTEXT_GRID * batch, slope
 
     def _shared_s(self, tokens: int) -> float:
         """What depends on the number of tokens alone, beyond EXACT_TOKENS between numbers of the grid."""
@@ -128,14 +127,27 @@ class StepTimes:
         self.replica.prices.outputs(meter, outputs)
         return meter.terms().seconds
 
-    def _prompt_s(self, prompt: tuple[int, int]) -> float:
-        """Attention of a prompt; with nothing cached, between lengths of the grid."""
-        new, prior = prompt
+    def _prompt_s(self, new: int, prior: int) -> float:
+        """Attention of a prompt's chunk, between chunks of the grid's lengths where it is not short."""
+        octave = prior.bit_length()
         low, over = divmod(new, TOKEN_GRID)
-        if low and over and not prior:
-            first, last = self._prompts[low * TOKEN_GRID, 0], self._prompts[(low + 1) * TOKEN_GRID, 0]
-            return first + (last - first) * over / TOKEN_GRID
-        return self._mixers_s(Step(0, 0.0, (Prompt(new, prior),)))
+        if not low or not over:
+            start, slope = self._prompts[new, octave]
+            return start + slope * prior
+        start, slope = self._prompts[low * TOKEN_GRID, octave]
+        more, steeper = self._prompts[(low + 1) * TOKEN_GRID, octave]
+        first = start + slope * prior
+        return first + (more + steeper * prior - first) * over / TOKEN_GRID
+
+    def _prompt_line(self, place: tuple[int, int]) -> Line:
+        """Attention of so many new tokens after cached ones whose number has so many binary digits, by that number."""
+        new, octave = place
+        if not octave:
+            return self._mixers_s(Step(0, 0.0, (Prompt(new, 0),))), 0.0
+        low, high = 1 << octave - 1, 1 << octave
+        first, last = (self._mixers_s(Step(0, 0.0, (Prompt(new, prior),))) for prior in (low, high))
+        slope = (last - first) / (high - low)
+        return first - slope * low, slope
 
     def _mixers_s(self, step: Step) -> float:
         meter = Meter()
