@@ -113,12 +113,16 @@ class Engine:
             if self.partial is not None:
                 self._step()
                 continue
-            if waiting and self.lack <= 0 and len(running) < most:
+            if not waiting:
+                pass
+            elif self.lack <= 0 and len(running) < most:
                 seen_s = waiting[0].seen_s
                 if seen_s <= self.began:
                     self._step()
                     continue
                 target = min(target, seen_s)
+            elif self.leaving:
+                target = self.began  # one step: those that leave then make room
             if growth.batch:
                 self._stride(target)
             elif self.began < self.now:
