@@ -184,7 +184,6 @@ class Engine:
         if prompts:
             self._run_prompts(batch, prompts)
         elif growth.batch:
-            self._let_go()
             self._stride(self.began)
         else:
             self._pause()

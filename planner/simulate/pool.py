@@ -138,11 +138,14 @@ class PrefixPool(Pool):
             rest.rest, span.rest = span.rest, rest
             self._list(rest)
             return span
-        self._unlist(span)
-        span.keys, span.units = keys[count:], span.units - units  # it keeps its place in the queue: its end goes first
         first = Span(keys[:count], each, units)
         self.queue[first] = None
-        self._list(first)
+        if self.cached[keys[0]] is span:
+            self.cached[keys[0]] = first
+        else:
+            others = self.copies[keys[0]]
+            others[others.index(span)] = first
+        span.keys, span.units = keys[count:], span.units - units  # it keeps its place in the queue: its end goes first
         self._list(span)
         return first
 
