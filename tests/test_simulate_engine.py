@@ -103,15 +103,11 @@ def expected(run: Naive) -> tuple[object, ...]:
 
 
 @st.composite
-def loads(draw: st.DrawFn, most_tokens: int = 40, chunk: int = 0, *, copies: bool = True) -> list[Request]:
-    """Requests of a few families that share the start of their prompts, in bursts or apart.
-
-    copies: prompts may end with a block, which one that is cached as a whole has to compute again
-    """
+def loads(draw: st.DrawFn, most_tokens: int = 40, chunk: int = 0) -> list[Request]:
+    """Requests of a few families that share the start of their prompts, in bursts or apart."""
     seed = draw(st.integers(0, 2**32))
     source = random.Random(seed)
     count = draw(st.integers(1, 40))
-    most_tokens -= not copies
     apart = source.choice([0.5, 20.0, 200.0, 2000.0])
     now, requests = 0.0, []
     tree: dict[tuple[int, ...], list[int]] = {}
@@ -119,7 +115,6 @@ def loads(draw: st.DrawFn, most_tokens: int = 40, chunk: int = 0, *, copies: boo
         if source.random() < 0.7:
             now += source.expovariate(1 / (apart * 1000))
         tokens = source.randint(1, most_tokens - 1)
-        tokens += not copies and tokens % chunk == 0
         output = min(most_tokens - tokens, source.choice([1, 1, 2, 5, source.randint(1, 60)]))
         ids: tuple[int, ...] = ()
         while chunk and len(ids) * chunk < tokens:
@@ -168,7 +163,7 @@ def test_times_and_preemptions_are_the_naive_engines(
     same(memory, rules, requests)
 
 
-@given(loads(chunk=4, copies=False), RULES, st.integers(10, 30))
+@given(loads(chunk=4), RULES, st.integers(10, 30))
 @EXAMPLES
 def test_hits_are_the_naive_engines_where_a_chunk_is_a_block(
     requests: list[Request], rules: Rules, units: int

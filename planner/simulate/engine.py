@@ -257,7 +257,8 @@ class Engine:
     def _run_prompts(self, batch: int, prompts: list[tuple[int, int]]) -> None:
         growth = self.growth
         seconds = self.times.mixed(batch, growth.tokens if batch else 0, prompts)
-        self._let_go()
+        if self.leaving:
+            self._let_go()
         self.began = self.now
         self.now += seconds
         self.busy_s += seconds
@@ -269,47 +270,50 @@ class Engine:
         elif growth.batch:
             self.stalled_s += seconds
         for run in self.ready:
-            self._emit(run)
+            if run.first_s < 0:
+                run.first_s = self.now
+            left = run.request.output_tokens - run.emitted - 1
+            if left:
+                self._decode(run, left)
+            else:
+                self._end(run)
         self.ready.clear()
         if not self.rules.sees_late:
             self._pause()
 
-    def _emit(self, run: Run) -> None:
-        """The token that a prompt's last chunk gives."""
-        if run.first_s < 0:
-            run.first_s = self.now
-        left = run.request.output_tokens - run.emitted - 1
-        if not left:
-            self._end(run)
-            return
-        growth = self.growth
+    def _decode(self, run: Run, steps: int) -> None:
+        """A prompt is done: from now on every step gives a token."""
+        growth, ending = self.growth, self.ending
         run.own = growth.join(run.prompt)
-        at = run.finish_at = growth.clock + left
-        others = self.ending.get(at)
-        if others is None:
-            self.ending[at] = [run]
-            heappush(self.ends, at)
+        at = run.finish_at = growth.clock + steps
+        if at in ending:
+            ending[at].append(run)
         else:
-            others.append(run)
+            ending[at] = [run]
+            heappush(self.ends, at)
 
     def _stride(self, target: float) -> None:
         """Steps of decodes alone: up to the first scheduled at a time or later, or that ends a request."""
         growth, late = self.growth, self.rules.sees_late
-        steps = min(self.ends[0] - growth.clock, LONGEST_STRIDE)
-        seconds, slope = self.times.decode(growth.batch, growth.tokens)
+        batch, steps = growth.batch, self.ends[0] - growth.clock
+        seconds, slope = self.times.decode(batch, growth.tokens)
         wanted = target - self.now
-        if steps * seconds > wanted:
-            steps = min(steps, _steps_in(wanted, seconds, slope) + late if wanted > 0 else 1)
+        if wanted <= 0:
+            steps = 1
+        elif steps * seconds > wanted and (enough := _steps_in(wanted, seconds, slope) + late) < steps:
+            steps = enough
+        if steps > LONGEST_STRIDE:
+            steps = LONGEST_STRIDE
         if self.promised > self.sure_tokens and self._free(steps) < 0:
             steps = self._steps_that_fit(steps)
             if not steps:
                 self._make_room()
-                if not growth.batch:
+                batch, steps = growth.batch, 1
+                if not batch:
                     self._pause()
                     return
-                steps = 1
-                seconds, slope = self.times.decode(growth.batch, growth.tokens)
-        batch, last = growth.batch, seconds + slope * (steps - 1)
+                seconds, slope = self.times.decode(batch, growth.tokens)
+        last = seconds + slope * (steps - 1)
         taken = steps * (seconds + last) / 2
         self.now += taken
         self.began = self.now - last if late else self.now
@@ -360,19 +364,22 @@ class Engine:
 
     def _let_go(self) -> None:
         """The blocks and slots of requests that have ended."""
-        leaving = self.leaving
-        if leaving:
-            for run in leaving:
-                del self.running[run]
-                self._release(run)
-            leaving.clear()
+        for run in self.leaving:
+            del self.running[run]
+            self._release(run)
+        self.leaving.clear()
 
     def _release(self, run: Run, *, again: bool = False) -> None:
         """What a request that runs no longer held."""
-        own = self._grown(run.prefilled) + run.fixed - run.shared
         self.promised -= run.tokens + self.margin
-        self.still -= run.fixed - run.shared
-        self.lack -= own if self.sharing is None else self.sharing.release(run, own, again=again)
+        if self.sharing is not None:
+            own = self._grown(run.prefilled) + run.fixed - run.shared
+            self.still -= run.fixed - run.shared
+            self.lack -= self.sharing.release(run, own, again=again)
+        else:
+            self.still -= run.fixed
+            if self.lack > 0:
+                self.lack -= self._grown(run.prefilled) + run.fixed
 
     def _preempt(self, run: Run) -> None:
         """Its blocks are let go, and it waits before all others to be computed again; one that has ended is gone."""
@@ -420,6 +427,6 @@ class Engine:
 
 
 def _steps_in(wanted_s: float, first_s: float, each_s: float) -> int:
-    """The fewest steps, at least one, that take this long, each so much longer than the one before."""
+    """The fewest steps that take this long, each so much longer than the one before."""
     base = first_s - each_s / 2
-    return max(1, ceil(2 * wanted_s / (base + sqrt(base * base + 2 * each_s * wanted_s))))
+    return ceil(2 * wanted_s / (base + sqrt(base * base + 2 * each_s * wanted_s)))

@@ -5,7 +5,7 @@ source: vLLM 0.33, v1/core/block_pool.py and v1/core/kv_cache_manager.py
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import takewhile
 from operator import eq
 
@@ -156,7 +156,7 @@ class PrefixPool(Pool):
         self._list(span)
         return span
 
-    def free(self, held: list[Held]) -> int:
+    def free(self, held: Sequence[Held]) -> int:
         """One request less uses chunks: those that none does go to the tail of the queue, the last ones first.
 
         returns: their units

@@ -99,7 +99,7 @@ class Sharing:
         return run.shared - before
 
     def _hold(self, run: Run, keys: tuple[object, ...], each: int) -> None:
-        run.held.append((self.pool.hold(keys, each), len(keys)))
+        run.held = [*run.held, (self.pool.hold(keys, each), len(keys))]
         run.chunks += len(keys)
         run.shared += len(keys) * each
 
@@ -117,5 +117,5 @@ class Sharing:
         else:
             self.pool.drop(own)
         freed = own + self.pool.free(run.held)
-        run.held, run.shared = [], 0
+        run.held, run.shared = (), 0
         return freed
