@@ -37,6 +37,8 @@ class Engine:
         self.longest = min(rules.context_tokens, memory.longest())
         """Tokens of the longest request that it takes, input and output together."""
         self.sure_tokens, self.margin = memory.sure_tokens()
+        self._fixed = memory.whole if rules.reserves_answer else memory.fixed
+        """Units that a request of so many tokens holds from its start to its end."""
         self.waiting: deque[Run] = deque()
         self.running: dict[Run, None] = {}
         """In the order in which they started."""
@@ -120,7 +122,8 @@ class Engine:
                 if seen_s <= self.began:
                     self._step()
                     continue
-                target = min(target, seen_s)
+                if seen_s < target:
+                    target = seen_s
             elif self.leaving:
                 target = self.began  # one step: those that leave then make room
             if growth.batch:
@@ -166,7 +169,7 @@ class Engine:
         """One step with prompts; of decodes alone where none can start."""
         growth, mixes = self.growth, self.rules.mixes
         ahead = 1 if mixes and growth.batch else 0
-        preempted = bool(ahead) and self._make_room()
+        preempted = bool(ahead) and self.promised > self.sure_tokens and self._make_room()
         batch = growth.batch if mixes else 0
         room = self.rules.max_tokens - batch
         prompts: list[tuple[int, int]] = []
@@ -205,8 +208,7 @@ class Engine:
 
     def _start(self, run: Run, room: int, ahead: int) -> bool:
         """Takes what is cached of a prompt, and what does not grow; False where it does not fit."""
-        memory, rules, sharing = self.memory, self.rules, self.sharing
-        fixed = memory.whole(run.tokens) if rules.reserves_answer else memory.fixed(run.tokens)
+        sharing, fixed = self.sharing, self._fixed(run.tokens)
         promised = self.promised + run.tokens + self.margin
         if sharing is not None:
             used = self._used(ahead)
@@ -276,7 +278,9 @@ class Engine:
             if left:
                 self._decode(run, left)
             else:
-                self._end(run)
+                run.ended = True
+                self.leaving.append(run)
+                self.observer.done(run, self.now)
         self.ready.clear()
         if not self.rules.sees_late:
             self._pause()
@@ -296,7 +300,7 @@ class Engine:
         """Steps of decodes alone: up to the first scheduled at a time or later, or that ends a request."""
         growth, late = self.growth, self.rules.sees_late
         batch, steps = growth.batch, self.ends[0] - growth.clock
-        seconds, slope = self.times.decode(batch, growth.tokens)
+        seconds, slope = self.times.decode(batch, batch * growth.clock + growth.offset)
         wanted = target - self.now
         if wanted <= 0:
             steps = 1
@@ -353,14 +357,11 @@ class Engine:
             for run in self.ending.pop(heappop(ends)):
                 growth.leave(run.own)
                 run.prefilled = growth.clock + run.own
-                self._end(run)
+                run.ended = True
+                self.leaving.append(run)
+                self.observer.done(run, self.now)
         if not self.rules.sees_late:
             self._let_go()
-
-    def _end(self, run: Run) -> None:
-        run.ended = True
-        self.leaving.append(run)
-        self.observer.done(run, self.now)
 
     def _let_go(self) -> None:
         """The blocks and slots of requests that have ended."""

@@ -28,19 +28,20 @@ class Growth:
     def join(self, tokens: int) -> int:
         """A request with so many cached tokens begins to decode; returns its own number."""
         own = tokens - self.clock
-        self._count(own, 1)
+        self.batch += 1
+        self.offset += own
+        for group in self.groups:
+            group.counts[own % group.block] += 1
+            group.blocks -= -own // group.block
         return own
 
     def leave(self, own: int) -> None:
         """It decodes no longer."""
-        self._count(own, -1)
-
-    def _count(self, own: int, one: int) -> None:
-        self.batch += one
-        self.offset += own * one
+        self.batch -= 1
+        self.offset -= own
         for group in self.groups:
-            group.counts[own % group.block] += one
-            group.blocks -= -own // group.block * one
+            group.counts[own % group.block] -= 1
+            group.blocks += -own // group.block
 
     def units(self, ahead: int) -> int:
         """Units of all after so many more steps."""

@@ -5,7 +5,7 @@ source: vLLM 0.33, v1/core/block_pool.py and v1/core/kv_cache_manager.py
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from itertools import takewhile
 from operator import eq
 
@@ -17,6 +17,7 @@ class Span:
     """Chunks of one prompt that follow each other and are used by the same requests; or blocks that hold none.
 
     As one they are taken, let go and queued; where a prompt shares only the first of them, the span is cut in two.
+    In the queue, its units may be more than those of its chunks: the rest of a chunk that is no longer whole.
     """
 
     __slots__ = ("each", "keys", "refs", "rest", "units")
@@ -85,19 +86,13 @@ class PrefixPool(Pool):
     def _shorten(self, span: Span, units: int) -> None:
         """Takes blocks from a span's end; what is left stays at the head of the queue."""
         span.units -= units
-        self._first_in_queue(span)
+        self.queue[span] = None
+        self.queue.move_to_end(span, last=False)
         if span.keys:
-            whole, over = divmod(span.units, span.each)
+            whole = span.units // span.each
             if not whole:
                 self._unlist(span)
             span.keys = span.keys[:whole]
-            if whole and over:  # of a chunk that is no longer whole
-                span.units -= over
-                self._first_in_queue(Span((), 0, over))
-
-    def _first_in_queue(self, span: Span) -> None:
-        self.queue[span] = None
-        self.queue.move_to_end(span, last=False)
 
     def find(self, keys: tuple[Key, ...]) -> tuple[list[Held], int]:
         """(what the pool holds of a prompt's chunks from its first on, how many chunks these are)."""
@@ -105,22 +100,21 @@ class PrefixPool(Pool):
         at, cached = 0, self.cached
         while at < len(keys):
             span = cached.get(keys[at])
-            if span is None:
+            if span is None or any(span is other for other, _ in found):  # the latter only where ids are not chained
                 break
-            end = at + len(span.keys)
-            if span.keys == keys[at:end]:
-                found.append((span, end - at))
-                at = end
-                continue
-            alike = sum(1 for _ in takewhile(bool, map(eq, span.keys, keys[at:])))
-            found.append((span, alike))
-            return found, at + alike
+            count = len(span.keys)
+            if span.keys != keys[at : at + count]:
+                count = sum(1 for _ in takewhile(bool, map(eq, span.keys, keys[at:])))
+                found.append((span, count))
+                return found, at + count
+            found.append((span, count))
+            at += count
         return found, at
 
     def take(self, found: list[Held]) -> None:
         """One more request uses what was found; the last span is cut where only the first of its chunks were."""
         for i, (span, count) in enumerate(found):
-            if count < len(span.keys):
+            if span.units > count * span.each:
                 span = self._cut(span, count)
                 found[i] = span, count
             if not span.refs:
@@ -146,7 +140,8 @@ class PrefixPool(Pool):
             others = self.copies[keys[0]]
             others[others.index(span)] = first
         span.keys, span.units = keys[count:], span.units - units  # it keeps its place in the queue: its end goes first
-        self._list(span)
+        if span.keys:
+            self._list(span)
         return first
 
     def hold(self, keys: tuple[Key, ...], each: int) -> Span:
@@ -156,7 +151,7 @@ class PrefixPool(Pool):
         self._list(span)
         return span
 
-    def free(self, held: Sequence[Held]) -> int:
+    def free(self, held: list[Held]) -> int:
         """One request less uses chunks: those that none does go to the tail of the queue, the last ones first.
 
         returns: their units

@@ -1,6 +1,5 @@
 """A request in an engine, and who is told what becomes of it."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from planner.simulate.hashes import Parts
@@ -24,7 +23,7 @@ class Run:
     """Prompt tokens found in the cache when it first started."""
     fixed = 0
     """Units that do not grow."""
-    held: Sequence[Held] = ()
+    held: list[Held]
     """Chunks of its prompt that it uses."""
     chunks = 0
     """How many, a last and partial one included."""
@@ -39,7 +38,7 @@ class Run:
         """seen_s: when it is in the engine's queue
         parts: of its prompt; None: it shares nothing
         """
-        self.request, self.seen_s, self.parts = request, seen_s, parts
+        self.request, self.seen_s, self.parts, self.held = request, seen_s, parts, []
         self.prompt = prompt = request.input_tokens
         """Tokens to compute before it decodes: its input, and after a preemption what it had written too."""
         self.tokens = prompt + request.output_tokens

@@ -7,7 +7,7 @@ whole, or that another prompt shares only the first blocks of, nothing is found.
 from dataclasses import dataclass
 
 from planner.simulate.hashes import Hashes
-from planner.simulate.pool import Held, PrefixPool, Span
+from planner.simulate.pool import Held, Key, PrefixPool, Span
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory
 from planner.simulate.run import Run
@@ -21,18 +21,12 @@ class Found:
     chunks: int
     tokens: int
     """That need not be computed."""
-    left: Span | None
+    left: Span | None = None
     """Blocks of its own, from before it was preempted."""
-
-    @property
-    def shared(self) -> int:
-        """Units of the chunks."""
-        return sum(count * span.each for span, count in self.held)
-
-    @property
-    def idle(self) -> int:
-        """Those of them that count as free."""
-        return sum(count * span.each for span, count in self.held if not span.refs)
+    shared: int = 0
+    """Units of the chunks."""
+    idle: int = 0
+    """Those of them that count as free."""
 
 
 class Sharing:
@@ -51,9 +45,13 @@ class Sharing:
 
     def find(self, run: Run) -> Found:
         """What a request that starts finds; at least a prompt's last token, and so its block, is computed."""
-        found = Found([], 0, 0, None)
+        found = Found([], 0, 0)
         if run.parts is not None and self.hashes is not None:
             found = self._chunks(run, self.hashes)
+            for span, count in found.held:
+                found.shared += count * span.each
+                if not span.refs:
+                    found.idle += count * span.each
         if run.left is not None and found.chunks == run.chunks and run.left in self.pool.queue:
             block, weight = self.memory.growing[0]
             found.left = run.left
@@ -74,7 +72,7 @@ class Sharing:
                 span, count = held.pop()
                 if count > 1:
                     held.append((span, count - 1))
-        return Found(held, chunks, tokens, None)
+        return Found(held, chunks, tokens)
 
     def take(self, run: Run, found: Found) -> None:
         """A request starts with what it found."""
@@ -91,17 +89,19 @@ class Sharing:
         if hashes is None or parts is None:
             return 0
         before, (keys, last, last_tokens) = run.shared, parts
-        whole = min(run.prefilled // hashes.tokens, len(keys))
-        if whole > run.chunks:
-            self._hold(run, keys[run.chunks : whole], hashes.units)
-        if last is not None and run.chunks == len(keys) and run.prefilled >= len(keys) * hashes.tokens + last_tokens:
+        chunks, known = run.chunks, len(keys)
+        if chunks < known and (whole := min(run.prefilled // hashes.tokens, known)) > chunks:
+            self._hold(run, keys[chunks:whole], hashes.units)
+            chunks = whole
+        if chunks == known and last is not None and run.prefilled >= known * hashes.tokens + last_tokens:
             self._hold(run, (last,), self.memory.grown(last_tokens))
         return run.shared - before
 
-    def _hold(self, run: Run, keys: tuple[object, ...], each: int) -> None:
-        run.held = [*run.held, (self.pool.hold(keys, each), len(keys))]
-        run.chunks += len(keys)
-        run.shared += len(keys) * each
+    def _hold(self, run: Run, keys: tuple[Key, ...], each: int) -> None:
+        count = len(keys)
+        run.chunks += count
+        run.shared += count * each
+        run.held.append((self.pool.hold(keys, each), count))
 
     def release(self, run: Run, own: int, *, again: bool) -> int:
         """A request lets go of everything; returns the units that none uses any longer.
@@ -117,5 +117,5 @@ class Sharing:
         else:
             self.pool.drop(own)
         freed = own + self.pool.free(run.held)
-        run.held, run.shared = (), 0
+        run.held, run.shared = [], 0
         return freed

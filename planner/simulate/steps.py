@@ -93,13 +93,14 @@ class StepTimes:
             attention += self._prompt_s(new, prior)
         outputs = batch + len(prompts)
         device = self._shared[tokens] + self._outputs[outputs] + attention
-        return self._hosted(max(device, self._launches_s), outputs)
+        return self._hosted(device if device > self._launches_s else self._launches_s, outputs)
 
     def _hosted(self, device_s: float, outputs: int) -> float:
         """With the host's work, and no faster than the server streams the tokens."""
-        if self._overlapped:
-            return max(device_s, self._least[outputs])
-        return max(self.replica.times.hosted_s(device_s, outputs, overlapped=False), self._least[outputs])
+        least = self._least[outputs]
+        if not self._overlapped:
+            device_s = self.replica.times.hosted_s(device_s, outputs, overlapped=False)
+        return device_s if device_s > least else least
 
     def _least_s(self, outputs: int) -> float:
         times = self.replica.times
