@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import BaseModel
@@ -30,11 +30,12 @@ from planner.cli_options import (
     SettingsOption,
     TtftOption,
     WorkloadOption,
-    dated,
+    loaded,
     overrides_of,
 )
 from planner.cli_results import write
 from planner.cli_search import search
+from planner.cli_simulate import simulate
 from planner.cli_validate import validate_app
 from planner.compare import compare as compare_reports
 from planner.console import (
@@ -52,7 +53,6 @@ from planner.console import (
 from planner.demand import plan_demand
 from planner.errors import InputError
 from planner.inputs import PriceList, Scenario
-from planner.origin import Origin
 from planner.render import text
 from planner.report import Comparison, Report
 
@@ -142,7 +142,7 @@ def estimate(
         kv_cache_bytes=kv_cache_bytes,
     )
     chosen = [overrides | {"accelerator": name} for name in gpu or ()] or [overrides]
-    scenarios = [_load(scenario, of_one) for of_one in chosen]
+    scenarios = [loaded(scenario, of_one) for of_one in chosen]
     asked = [_with_context(loaded, tokens) for loaded in scenarios for tokens in context or [loaded.context]]
     reports = [plan_demand(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
@@ -165,6 +165,9 @@ def compare(
     raise typer.Exit(_exit_code(reports))
 
 
+app.command(
+    epilog="\b\nExample: planner simulate --model llama-3.1-8b --gpu h100-sxm --workload chat --arrivals 5 --ttft-p95 1"
+)(simulate)
 app.command(
     epilog="\b\nExample: planner search --model llama-3.1-8b --workload chat --gpu h100-sxm --gpu l40s --ttft-p95 1"
 )(search)
@@ -292,12 +295,6 @@ def main() -> None:
     app()
 
 
-def _load(scenario: str | None, overrides: dict[str, Any]) -> Scenario:
-    if scenario is None:
-        return dated(catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=hub_cache()))
-    return dated(catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, hub_cache()))
-
-
 def _with_context(scenario: Scenario, tokens: int) -> Scenario:
     return scenario if tokens == scenario.context else scenario.model_copy(update={"context_tokens": tokens})
 
@@ -305,7 +302,7 @@ def _with_context(scenario: Scenario, tokens: int) -> Scenario:
 def _report_of(ref: str) -> Report:
     path = catalog.find_scenario(ref)
     if not saved.is_result(documents.load_mapping(path, saved.MAX_REPORT_BYTES)):
-        return plan_demand(_load(ref, {}))
+        return plan_demand(loaded(ref, {}))
     found = saved.read(path)
     if isinstance(found, Comparison):
         raise InputError(f"{ref}: holds {len(found.reports)} reports; compare takes one from each file")

@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from planner import documents
+from planner import catalog, documents
+from planner.console import hub_cache
 from planner.errors import InputError
 from planner.inputs import Scenario
+from planner.origin import Origin
 
 ScenarioArgument = Annotated[str | None, typer.Argument(help="Scenario file (YAML); flags override it.")]
 ModelOption = Annotated[
@@ -51,6 +53,7 @@ SettingsOption = Annotated[
 
 FIELDS = {
     "model": "model",
+    "gpu": "accelerator",
     "workload": "workload",
     "engine": "engine",
     "price": "price",
@@ -96,6 +99,13 @@ def today() -> date:
 def dated(scenario: Scenario) -> Scenario:
     """The scenario, its prices held against today where it names no day."""
     return scenario if scenario.priced_on else scenario.model_copy(update={"priced_on": today()})
+
+
+def loaded(scenario: str | None, overrides: dict[str, Any]) -> Scenario:
+    """A scenario by its file or by flags alone, its prices held against today."""
+    if scenario is None:
+        return dated(catalog.load_scenario({}, Origin("command line"), overrides, hub_cache=hub_cache()))
+    return dated(catalog.load_scenario_file(catalog.find_scenario(scenario), overrides, hub_cache()))
 
 
 def _price(given: str | None) -> str | dict[str, Any] | None:

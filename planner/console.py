@@ -75,8 +75,8 @@ def progress() -> "Progress":
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar over work that says (how many are done, of how many)."""
+def counting(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar over work that says (how many are done, of how many; None: not known)."""
     with progress() as bar:
         task = bar.add_task(what)
         yield lambda done, total: bar.update(task, completed=done, total=total)

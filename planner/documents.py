@@ -24,7 +24,7 @@ MAX_ALIASES = 100
 MAX_EVENTS = 400_000
 MAX_PROBLEMS = 100
 MAX_LINE_BYTES = 2**20
-BLOCK_BYTES = 2**18
+BLOCK_BYTES = 2**16
 """Read at once of a file of lines."""
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _HALF_PAIR = re.compile("[\ud800-\udfff]")

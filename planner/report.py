@@ -15,6 +15,7 @@ from planner.report_base import Basis, Part
 from planner.report_demand import DemandRange, GrowthMonth
 from planner.report_money import Cost as Cost
 from planner.report_money import PrefixReuse
+from planner.report_simulation import Simulation
 
 
 class ScenarioFacts(Part):
@@ -346,6 +347,8 @@ class Report(Part):
     """Empty where the scenario gives no growth."""
     demand: DemandRange | None
     """None where nothing is uncertain, or no world has a plan."""
+    simulation: Simulation | None = None
+    """Of the fleet under a load, where one was run."""
     assumptions: tuple[Printable, ...]
     warnings: tuple[Printable, ...]
     derivations: tuple[Derivation, ...]

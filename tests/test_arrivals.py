@@ -75,10 +75,8 @@ def test_gaps_have_their_rate_and_their_variation(variation: float) -> None:
     assert times[0] == 0
     error = math.sqrt(variation / count)  # of the mean, relative
     assert fmean(gaps) * rate == pytest.approx(1, abs=4 * error + 1e-9)
-    # the variance of a gamma variance's estimate: kurtosis 3 + 6 c2
-    assert pvariance(gaps) * rate**2 == pytest.approx(
-        variation, abs=4 * variation * math.sqrt((2 + 6 * variation) / count)
-    )
+    spread = math.sqrt((2 + 6 * variation) / count)  # of the variance's estimate, from a gamma law's kurtosis 3 + 6 c2
+    assert pvariance(gaps) * rate**2 == pytest.approx(variation, rel=4 * spread, abs=1e-9)
 
 
 def test_the_number_active_is_as_bursty_as_asked() -> None:
@@ -208,6 +206,25 @@ def test_a_load_is_brought_to_a_rate() -> None:
     assert at_rate(faster, 50.0).speed == pytest.approx(faster.speed)
     with pytest.raises(InputError, match="no time passes"):
         mean_rate_per_s(ClosedLoop(trace, users=2))
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, 1e300])
+def test_numbers_that_make_no_load_are_refused(wrong: float) -> None:
+    trace = open_trace(MOONCAKE)
+    made: tuple[Callable[[], object], ...] = (
+        lambda: Arrivals(wrong),
+        lambda: Arrivals(1.0, wrong or -1.0),
+        lambda: Changed(trace, speed=wrong),
+        lambda: Changed(trace, most_requests=0),
+        lambda: Changed(trace, most_output_tokens=0),
+        lambda: at_rate(Changed(trace), wrong),
+        lambda: ClosedLoop(trace, users=0),
+        lambda: ClosedLoop(trace, users=1, think_s=wrong or -1.0),
+        lambda: load(None, count=0),
+    )
+    for make in made:
+        with pytest.raises(InputError, match="is not a number from"):
+            make()
 
 
 def test_a_request_is_small() -> None:

@@ -21,7 +21,7 @@ from planner.report import Comparison, Report
 from planner.saved import read
 from tests.scenarios import EXAMPLES, ROOT
 
-COMMANDS = ("estimate", "compare", "search", "check", "report", "import", "schema", "catalog")
+COMMANDS = ("estimate", "compare", "simulate", "search", "check", "report", "import", "schema", "catalog")
 VALIDATE = ("memory", "logs", "kernels", "serving", "throughput")
 ESTIMATE = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
 TOO_SMALL = ("estimate", "--model", "llama-3.1-70b", "--gpu", "l4", "--workload", "chat")

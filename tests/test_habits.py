@@ -15,17 +15,17 @@ from tests.scenarios import ROOT
 PACKAGE = ROOT / "planner"
 FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
-    "units", "errors", "printable", "origin", "report_base", "report_demand", "report_mix", "report_money", "report",
-    "search_report", "queueing", "output", "documents", "input_types", "engine_inputs", "workload_inputs",
-    "money_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices", "catalog",
-    "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation", "sharding",
-    "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank", "calibrate",
-    "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "simulate", "availability",
-    "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency", "report_cost", "derive",
-    "remarks", "proposals", "plan", "demand", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs",
-    "validate", "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "listing",
-    "render", "schema", "saved", "gate", "compare", "console", "cli_options", "cli_results", "cli_validate",
-    "cli_calibrate", "cli_search", "cli", "__main__",
+    "units", "errors", "printable", "origin", "report_base", "report_demand", "report_mix", "report_money",
+    "report_simulation", "report", "search_report", "queueing", "output", "documents", "input_types", "engine_inputs",
+    "workload_inputs", "money_inputs", "calibration", "calibration_run", "inputs", "hub", "checkpoint", "prices",
+    "catalog", "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation",
+    "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank",
+    "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "simulate",
+    "availability", "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency",
+    "report_cost", "derive", "remarks", "proposals", "plan", "demand", "workers", "simulation", "mix_solver", "mix",
+    "space", "search", "search_inputs", "engine_logs", "validate", "validate_logs", "serving_rows", "row_models",
+    "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved", "gate", "compare", "console",
+    "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli_simulate", "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -41,11 +41,12 @@ ONLY = {
         "report_base",
         "report_demand",
         "report_mix",
+        "report_simulation",
     },
     "architectures": {"tensors", "mixers", "blocks", "vendor_config", "errors", "origin", "architectures"},
 }
 """Modules that import nothing else of planner."""
-CLI = ("cli", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "console")
+CLI = ("cli", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli_simulate", "console")
 """Where arguments are read and results printed."""
 CATALOG_USERS = {
     *CLI,

@@ -3,11 +3,13 @@
 import gzip
 import json
 import os
+import pickle
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -96,15 +98,17 @@ def test_burstgpt_failures_are_left_out_and_counted(tmp_path: Path) -> None:
         (0, 472, 18),
         (113.5, 417, 276),
     ]
-    assert load.facts()[1:] == ("left out 1 requests without an input or an output: they failed",)
+    assert load.facts()[1:] == ("requests without an input or an output (they failed), left out: 1",)
     third = BURST.replace("Timestamp,", "Timestamp,Session ID,Elapsed time,")
     again = trace(tmp_path, third, *(row.replace(",", ",a-b,1.5,", 1) for row in rows))
     assert [r.input_tokens for r in read(again)] == [472, 417]
 
 
 def test_a_scope_is_kept_where_a_line_has_one(tmp_path: Path) -> None:
-    lines = [json.dumps(LINE | more) for more in ({"scope": "acme"}, {"tenant": "beta"}, {"tenant": 7}, {})]
-    assert [request.scope for request in read(trace(tmp_path, *lines))] == ["acme", "beta", "7", ""]
+    lines = [
+        json.dumps(LINE | more) for more in ({"scope": "acme"}, {"tenant": "beta"}, {"tenant": 7}, {}, {"tenant": None})
+    ]
+    assert [request.scope for request in read(trace(tmp_path, *lines))] == ["acme", "beta", "7", "", ""]
 
 
 def test_a_measured_run_may_list_requests_in_any_order(tmp_path: Path) -> None:
@@ -113,6 +117,31 @@ def test_a_measured_run_may_list_requests_in_any_order(tmp_path: Path) -> None:
     ]
     requests = read(trace(tmp_path, *lines))
     assert [(r.arrival_s, r.input_tokens) for r in requests] == [(0, 2), (1, 3), (2.5, 1)]
+
+
+def test_an_export_of_aiperf_is_a_load(tmp_path: Path) -> None:
+    """Records as docs/tutorials/working-with-profile-exports.md of ai-dynamo/aiperf shows them, shortened."""
+    served: dict[str, Any] = {
+        "metadata": {"session_num": 45, "request_start_ns": 1759813207532900363, "was_cancelled": False},
+        "metrics": {
+            "input_sequence_length": {"value": 550, "unit": "tokens"},
+            "inter_chunk_latency": {"value": [4.898437, 5.316006], "unit": "ms"},
+            "output_sequence_length": {"value": 9, "unit": "tokens"},
+        },
+        "error": None,
+    }
+    before = served | {"metadata": {"request_start_ns": 1759813207032900363}}
+    failed = {
+        "metadata": {"request_start_ns": 1759813207632900363},
+        "metrics": {"error_isl": {"value": 550, "unit": "tokens"}},
+        "error": {"code": 499, "type": "RequestCancellationError"},
+    }
+    load = open_trace(trace(tmp_path, *map(json.dumps, (served, before, failed)), name="profile_export.jsonl"))
+    assert [(r.input_tokens, r.output_tokens) for r in load.requests()] == [(550, 9), (550, 9)]
+    assert [r.arrival_s for r in load.requests()] == pytest.approx([0, 0.5], abs=1e-6)
+    assert load.facts()[1:] == ("requests without an input or an output (they failed), left out: 1",)
+    bad = trace(tmp_path, json.dumps(served | {"metrics": 5}))
+    assert problems(bad) == "T:1: metrics.input_sequence_length.value: missing, and needed"
 
 
 def test_a_trace_can_be_read_again_and_again(tmp_path: Path) -> None:
@@ -124,8 +153,8 @@ def test_a_trace_can_be_read_again_and_again(tmp_path: Path) -> None:
     assert list(load.requests()) == first
     assert load.facts() == facts
     assert facts[1:] == (
-        "left out 1 requests without an input or an output: they failed",
-        "left out 1 bad lines: 3",
+        "requests without an input or an output (they failed), left out: 1",
+        "bad lines, left out: 1 (3)",
     )
 
 
@@ -194,6 +223,8 @@ def test_a_bad_line_is_refused_with_its_place(tmp_path: Path, row: str | bytes, 
         (json.dumps(LINE | {"hash_ids": [1, True]}), "hash_ids: [1, True] is not"),
         (json.dumps(LINE | {"hash_ids": [1, 2**64]}), "hash_ids: [1, 18446744073709551616] is not"),
         (json.dumps(LINE | {"hash_ids": "ab"}), "hash_ids: 'ab' is not"),
+        (json.dumps(LINE | {"hash_ids": ""}), "hash_ids: '' is not"),
+        (json.dumps(LINE | {"scope": False}), "scope: False is not text"),
         (json.dumps(LINE | {"hash_ids": [[1], 2]}), "hash_ids: [[1], 2] is not"),
         (json.dumps(LINE | {"scope": ["a"]}), "scope: ['a'] is not text of at most 200 characters"),
         (json.dumps(LINE | {"tenant": "a" * 300}), "scope: 'aaa"),
@@ -234,7 +265,7 @@ def test_a_request_out_of_order_is_refused_with_its_place(tmp_path: Path) -> Non
         (AZURE.encode(), "T: holds no request with an input and an output"),
         (
             AZURE.encode() + b"\n2023-11-16 18:15:46,3,0\n",
-            "T: holds no request with an input and an output\nleft out 1",
+            "T: holds no request with an input and an output\nrequests without",
         ),
     ],
 )
@@ -244,12 +275,17 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: st
     assert problems(path).startswith(message)
 
 
+def test_a_load_travels_to_another_process() -> None:
+    load = open_trace(ORACLES / "azure2023_conv_head.csv")
+    assert list(pickle.loads(pickle.dumps(load)).requests()) == list(load.requests())  # noqa: S301 - our own
+
+
 def test_a_form_can_be_named(tmp_path: Path) -> None:
     path = trace(tmp_path, "not json", json.dumps(LINE), name="t.jsonl")
     assert problems(path, "mooncake").startswith("T:1: is not JSON")
     assert problems(path, "azure").splitlines()[1].startswith("T:1: accepted: azure")
     assert problems(path, "mooncacke") == "trace format: 'mooncacke' is not known; nearest known: mooncake"
-    assert {form.name for form in FORMS} == {"azure", "burstgpt", "mooncake", "vllm"}
+    assert {form.name for form in FORMS} == {"azure", "burstgpt", "mooncake", "vllm", "aiperf"}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

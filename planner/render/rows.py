@@ -2,6 +2,7 @@
 
 from planner.render.money_rows import MONEY_ROWS
 from planner.render.row import Row
+from planner.render.simulation_rows import SIMULATION_ROWS
 from planner.render.speed_rows import SPEED_ROWS
 
 _RATE = (
@@ -297,6 +298,7 @@ ROWS = (
         optional=True,
     ),
     *MONEY_ROWS,
+    *SIMULATION_ROWS,
     Row("limit", "binds", "binding_limit", "text", ("capacity.slots_per_replica", "scenario.concurrency")),
 )
 

@@ -16,6 +16,8 @@ GROWTH_HEADS = ("month", "load", "active replicas", "devices billed", "monthly c
 WORLD_HEADS = ("world", "probability", "active replicas", "its own cost", "regret")
 MOST_WORLDS = 9
 """Of those that a table shows; a saved report holds all."""
+CHECK_HEADS = ("", "planned", "simulated", "", "why")
+HIT_HEADS = ("scope", "requests", "prompt tokens", "found cached")
 BAND_HEADS = ("prompts", "of all", "longest, tokens", "prefill alone", "p95 TTFT")
 
 
@@ -190,6 +192,38 @@ def demand_lines(report: Report) -> list[str]:
     if found.infeasible_share:
         lines.append(f"no fleet serves the load with a probability of {show(found.infeasible_share, 'share')}")
     return lines
+
+
+def check_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
+    """What the formulas said and the simulation saw: name, both figures, whether it holds, and why."""
+    checks = report.simulation.checks if report.simulation else ()
+    return [(each.what, each.planned, each.simulated, "holds" if each.holds else "FAILS", each.text) for each in checks]
+
+
+def hit_rows(report: Report) -> list[tuple[str, str, str, str]]:
+    """Hits by scope, where there are several."""
+    hits = report.simulation.hits if report.simulation else ()
+    if len(hits) < 2:
+        return []
+    return [
+        (each.scope or "(none)", f"{each.requests:,}", f"{each.input_tokens:,}", show(each.hit_share, "share"))
+        for each in hits
+    ]
+
+
+def simulation_lines(report: Report) -> list[str]:
+    """What the simulation concludes, what it misses, and where its requests come from."""
+    found = report.simulation
+    if found is None:
+        return []
+    misses = [f"misses: {miss}" for miss in found.misses]
+    return [
+        found.verdict,
+        *misses,
+        f"saturated: {'yes' if found.saturated else 'no'}; {found.saturation}",
+        *found.load_facts,
+        f"percentiles: {found.percentile_method}",
+    ]
 
 
 def need_lines(report: Report) -> list[str]:

@@ -10,20 +10,25 @@ from rich.text import Text
 
 from planner.render.tables import (
     BAND_HEADS,
+    CHECK_HEADS,
     CURVE_HEADS,
     GROWTH_HEADS,
+    HIT_HEADS,
     WORLD_HEADS,
     band_rows,
+    check_rows,
     compared,
     cost_rows,
     curve_rows,
     demand_lines,
     growth_rows,
     headings,
+    hit_rows,
     main_rows,
     need_lines,
     prices_of,
     shared,
+    simulation_lines,
     source_line,
     subject,
     title,
@@ -33,6 +38,8 @@ from planner.report import Change, Comparison, Report
 
 FREE_COLUMNS = ("value", "why")
 """Columns whose text may run over several lines; figures and labels never do."""
+SIMULATED = "simulated"
+"""The section of what a simulation saw."""
 NARROW = 110
 """Columns below which the reasons of a comparison stand under its table and not beside it."""
 
@@ -43,8 +50,28 @@ def draw(result: Report | Comparison, width: int, *, brief: bool) -> RenderableT
 
 
 def _report(report: Report, *, brief: bool) -> RenderableType:
-    """The main table, what binds, and unless brief the arithmetic, assumptions and sources."""
-    parts = [*_heading(title(report), [report]), _table([report], ["value"])]
+    """The main table, what binds, and unless brief the arithmetic, assumptions and sources; a brief simulation alone."""
+    only = SIMULATED if brief and report.simulation else None
+    parts = [*_heading(title(report), [report]), _table([report], ["value"], only)]
+    parts += [] if only else _tables_of(report)
+    parts += _remarks("Simulation", simulation_lines(report))
+    if checks := check_rows(report):
+        parts += [Text("\nThe formulas and the simulation", style="bold cyan"), _checks(checks)]
+    if hits := hit_rows(report):
+        parts += [Text("\nPrefix cache by scope", style="bold cyan"), _listed(HIT_HEADS, hits)]
+    parts.append(_limit(report))
+    parts += [] if only else _remarks("Replicas that each limit asks for", need_lines(report))
+    parts += _remarks("Warnings", report.warnings, "yellow")
+    if not brief:
+        parts += _remarks("Assumes", report.assumptions)
+        parts += _remarks("Arithmetic", (f"{d.path}: {d.text} [{d.basis}]" for d in report.derivations))
+        parts += _remarks("Sources", map(source_line, report.sources))
+    return Group(*parts)
+
+
+def _tables_of(report: Report) -> list[RenderableType]:
+    """What of a report has a table of its own."""
+    parts: list[RenderableType] = []
     if curve := curve_rows(report):
         parts += [Text("\nKV bytes of one request over its context", style="bold cyan"), _listed(CURVE_HEADS, curve)]
     if bands := band_rows(report):
@@ -54,14 +81,7 @@ def _report(report: Report, *, brief: bool) -> RenderableType:
     if worlds := world_rows(report):
         parts += [Text("\nUncertain demand", style="bold cyan"), _listed(WORLD_HEADS, worlds)]
         parts += [Text(line) for line in demand_lines(report)]
-    parts.append(_limit(report))
-    parts += _remarks("Replicas that each limit asks for", need_lines(report))
-    parts += _remarks("Warnings", report.warnings, "yellow")
-    if not brief:
-        parts += _remarks("Assumes", report.assumptions)
-        parts += _remarks("Arithmetic", (f"{d.path}: {d.text} [{d.basis}]" for d in report.derivations))
-        parts += _remarks("Sources", map(source_line, report.sources))
-    return Group(*parts)
+    return parts
 
 
 def _comparison(comparison: Comparison, width: int) -> RenderableType:
@@ -122,13 +142,17 @@ def _empty_table(*columns: tuple[str, bool]) -> Table:
     return table
 
 
-def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
+def _table(reports: Sequence[Report], names: Sequence[str], only: str | None = None) -> Table:
+    """Reports side by side.
+
+    only: the one section that is shown; None: all of them
+    """
     many = len(reports) > 1
     table = _empty_table(("", False), *((name, many) for name in names))
     section = None
     for row, cells in main_rows(reports):
-        if row.section == "limit" and not many:
-            continue  # the line under the table says it with its reason
+        if (row.section == "limit" and not many) or (only and row.section != only):
+            continue  # the line under the table says what limits, with its reason
         if row.section != section:
             _section(table, row.section, first=section is None)
             section = row.section
@@ -141,6 +165,13 @@ def _table(reports: Sequence[Report], names: Sequence[str]) -> Table:
 
 def _listed(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = _empty_table(*((name, True) for name in names))
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _checks(rows: Sequence[Sequence[str]]) -> Table:
+    table = _empty_table(*zip(CHECK_HEADS, (False, True, True, False, False), strict=True))
     for row in rows:
         table.add_row(*map(Text, row))
     return table

@@ -11,10 +11,12 @@ from random import Random
 
 from planner.errors import InputError
 from planner.simulate.lengths import LengthLaw, law_of
-from planner.simulate.requests import Request
+from planner.simulate.requests import MOST_REQUESTS, RATES, Request, check
 from planner.workload_inputs import Workload
 
 NS = 1_000_000_000
+MOST_VARIATION = 100_000
+"""Of gaps: beyond, nearly all requests would come at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class Arrivals:
     """On average [1/s]."""
     variation: float = 1.0
     """Squared coefficient of variation of the gaps: 0 for a fixed gap, 1 for Poisson arrivals, else gamma gaps."""
+
+    def __post_init__(self) -> None:
+        check("rate (1/s)", self.rate_per_s, *RATES)
+        check("squared variation of the gaps", self.variation, 0, MOST_VARIATION)
 
     @property
     def law(self) -> str:
@@ -64,6 +70,9 @@ class Generated:
     """Absent: all at 0 s, for a closed loop."""
     shared_tokens: int = 0
     shared_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        check("requests", self.count, 1, MOST_REQUESTS)
 
     @property
     def chunk_tokens(self) -> int:

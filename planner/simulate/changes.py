@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from planner.errors import InputError
-from planner.simulate.requests import Load, Request
+from planner.simulate.requests import MOST_REQUESTS, MOST_TOKENS, RATES, Load, Request, check
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,12 @@ class Changed:
     most_input_tokens: int | None = None
     """Longer prompts lose their end."""
     most_output_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        check("speed", self.speed, 1e-9, 1e9)
+        check("requests", self.most_requests, 1, MOST_REQUESTS)
+        check("input tokens", self.most_input_tokens, 1, MOST_TOKENS)
+        check("output tokens", self.most_output_tokens, 1, MOST_TOKENS)
 
     @property
     def name(self) -> str:
@@ -61,6 +67,7 @@ def at_rate(changed: Changed, rate_per_s: float) -> Changed:
 
     raises: InputError where its requests come all at one moment, or there is but one
     """
+    check("rate (1/s)", rate_per_s, *RATES)
     return replace(changed, speed=rate_per_s / mean_rate_per_s(replace(changed, speed=1.0)))
 
 

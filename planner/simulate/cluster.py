@@ -61,6 +61,25 @@ class Outages:
             yield at_s, node, back_s
 
 
+@dataclass(slots=True)
+class Result:
+    """What a cluster did, or a part of it."""
+
+    meter: Meter
+    engines: int
+    busy_s: float
+    """Steps of all engines together."""
+    last_arrival_s: float | None
+    """None where answers decide when requests come."""
+    outages: Outages | None = None
+
+    def merge(self, other: "Result") -> None:
+        """Adds another part of the cluster."""
+        self.meter.merge(other.meter)
+        self.engines += other.engines
+        self.busy_s += other.busy_s
+
+
 class Cluster:
     """Engines and the router before them."""
 
@@ -73,23 +92,29 @@ class Cluster:
         routing: str,
         delay_s: float = 0.0,
         failures: Failures | None = None,
+        mine: range | None = None,
     ) -> None:
         """make: an engine that a meter watches
         count: engines
         delay_s: of a request's way to an engine's queue
+        mine: engines of a round robin that are simulated here, in no sight of the others; None: all
         """
-        self.engines = [make(meter) for _ in range(count)]
+        self.count, self.mine = count, mine or range(count)
+        self.engines = [make(meter) for _ in self.mine]
         self.meter, self.routing, self.delay_s = meter, routing, delay_s
         self.back_s = [0.0] * count
         """When each engine works again."""
         self.outages = Outages.over(count, failures) if failures else None
         self.turn = 0
 
-    def run(self, load: Load, progress: Callable[[int], None] = lambda _done: None) -> None:
+    def run(self, load: Load, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Everything that a load sends, to its end."""
-        meter, series = self.meter, self.meter.series
-        for request in load.requests():
+        meter, series, mine, count = self.meter, self.meter.series, self.mine, self.count
+        now = 0.0
+        for place, request in enumerate(load.requests()):
             now = request.arrival_s
+            if len(mine) < count and place % count not in mine:
+                continue
             if now >= series.next_s:
                 self._sample(now)
             if self.outages is not None:
@@ -98,9 +123,9 @@ class Cluster:
             self._send(request, now)
             if not meter.submitted & 4095:
                 progress(meter.submitted)
-        self._drain()
+        return self._drained(now)
 
-    def run_closed(self, loop: ClosedLoop, progress: Callable[[int], None] = lambda _done: None) -> None:
+    def run_closed(self, loop: ClosedLoop, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Users who each ask one replica again when it has answered.
 
         raises: ValueError with failures, which no closed loop has
@@ -114,7 +139,7 @@ class Cluster:
             for request in islice(requests, users):
                 self.meter.submitted += 1
                 self._offer(engine, request)
-        self._drain()
+        return self._drained(None)
 
     def _send(self, request: Request, now: float) -> None:
         engine = self._chosen(request, now)
@@ -193,25 +218,23 @@ class Cluster:
                 Point(
                     at_s,
                     running=sum(len(engine.running) for engine in self.engines),
-                    waiting=sum(len(engine.waiting) for engine in self.engines),
+                    waiting=sum(run.seen_s <= at_s for engine in self.engines for run in engine.waiting),
                     used_share=sum(engine.used_units for engine in self.engines) / units,
                     submitted=meter.submitted,
                     done=meter.done_count,
+                    units=units,
                 )
             )
 
-    def _drain(self) -> None:
+    def _drained(self, last_arrival_s: float | None) -> Result:
         """Time goes on until nothing is left."""
         series = self.meter.series
         while any(engine.requests for engine in self.engines):
             if self.outages is not None:
                 self._break(series.next_s)
             self._sample(series.next_s)
-
-    @property
-    def busy_s(self) -> float:
-        """Steps of all engines together."""
-        return sum(engine.busy_s for engine in self.engines)
+        busy_s = sum(engine.busy_s for engine in self.engines)
+        return Result(self.meter, len(self.engines), busy_s, last_arrival_s, self.outages)
 
 
 class _Asking:

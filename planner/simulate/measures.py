@@ -1,7 +1,7 @@
 """What a simulation measures: times of requests, gaps between tokens, counts, and how full the engines were."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.simulate.quantiles import Quantiles
 from planner.simulate.run import Run
@@ -13,6 +13,11 @@ MOST_POINTS = 240
 MOST_SCOPES = 10_000
 """Scopes whose hits are counted one by one; those that come later are counted together."""
 OTHER_SCOPES = "(others)"
+COUNTS = (
+    "submitted", "done_count", "good", "in_time", "too_long", "turned_away", "cancelled_count", "restarted",
+    "input_tokens", "output_tokens", "cached_tokens", "preemptions",
+)  # fmt: skip
+"""Of a meter, those that sum over parts of a fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class Point:
     """Of all pools' units."""
     submitted: int
     done: int
+    units: int = 1
+    """Of all pools."""
 
 
 class Series:
@@ -81,6 +88,43 @@ class Series:
             self.points = self.points[::2]
             self.every_s *= 2
         self.next_s = self.points[-1].time_s + self.every_s
+
+    def merge(self, other: "Series") -> None:
+        """Adds what another part of the fleet did; a part that was done earlier does nothing later."""
+        self.every_s = max(self.every_s, other.every_s)
+        mine, others = (self._at(points) for points in (self.points, other.points))
+        times = max((mine, others), key=len)
+        idle = Point(0.0, 0, 0, 0.0, 0, 0)
+        self.points = [
+            _together(
+                time_s, mine.get(time_s) or _after(self.points, idle), others.get(time_s) or _after(other.points, idle)
+            )
+            for time_s in times
+        ]
+
+    def _at(self, points: list[Point]) -> dict[float, Point]:
+        """By time, as far apart as the wider of two series."""
+        return {point.time_s: point for point in points if point.time_s % self.every_s == 0}
+
+
+def _after(points: list[Point], idle: Point) -> Point:
+    """A part of the fleet once its last request has ended."""
+    return replace(idle, submitted=points[-1].submitted, done=points[-1].done) if points else idle
+
+
+def _together(time_s: float, one: Point, two: Point) -> Point:
+    """Two parts of a fleet at one time."""
+    units = one.units + two.units
+    used = (one.used_share * one.units + two.used_share * two.units) / units if units else 0.0
+    return Point(
+        time_s,
+        one.running + two.running,
+        one.waiting + two.waiting,
+        used,
+        one.submitted + two.submitted,
+        one.done + two.done,
+        units,
+    )
 
 
 class Meter:
@@ -130,11 +174,14 @@ class Meter:
 
     def _hits(self, scope: str, tokens: int, cached: int) -> None:
         self.cached_tokens += cached
+        self._add_hits(scope, 1, tokens, cached)
+
+    def _add_hits(self, scope: str, requests: int, tokens: int, cached: int) -> None:
         found = self.scopes.get(scope)
         if found is None:
             scope = scope if len(self.scopes) < MOST_SCOPES else OTHER_SCOPES
             found = self.scopes.setdefault(scope, [0, 0, 0])
-        found[0] += 1
+        found[0] += requests
         found[1] += tokens
         found[2] += cached
 
@@ -143,3 +190,14 @@ class Meter:
         self.cancelled_count += 1
         self.preemptions += run.preemptions
         self.last_s = max(self.last_s, end_s)
+
+    def merge(self, other: "Meter") -> None:
+        """Adds what was seen of another part of the fleet."""
+        for name in ("ttft", "tpot", "e2e", "queued", "series"):
+            getattr(self, name).merge(getattr(other, name))
+        self.gaps.counts += other.gaps.counts
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.last_s = max(self.last_s, other.last_s)
+        for scope, (requests, tokens, cached) in other.scopes.items():
+            self._add_hits(scope, requests, tokens, cached)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.report_simulation import Percentiles, ScopeHits, SimulatedPoint
-from planner.simulate.cluster import Cluster
+from planner.simulate.cluster import Result
 from planner.simulate.measures import Gaps, Meter, Point
 from planner.simulate.quantiles import Quantiles
 
@@ -24,19 +24,15 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def measured(cluster: Cluster, last_arrival_s: float | None) -> dict[str, Any]:
-    """Fields of report_simulation.Simulation that a cluster measured.
-
-    last_arrival_s: None where answers decide when requests come
-    """
-    meter = cluster.meter
+def measured(result: Result) -> dict[str, Any]:
+    """Fields of report_simulation.Simulation that a cluster measured."""
+    meter, last_arrival_s, outages = result.meter, result.last_arrival_s, result.outages
     points = meter.series.points
     span = max(meter.last_s, last_arrival_s or 0.0)
     saturated, saturation = _saturation(meter, last_arrival_s)
     offered = (meter.submitted - 1) / last_arrival_s if last_arrival_s and meter.submitted > 1 else None
     return {
-        "engines": len(cluster.engines),
-        "routing": cluster.routing,
+        "engines": result.engines,
         "span_s": rounded(span),
         "offered_per_s": None if offered is None else rounded(offered),
         "submitted": meter.submitted,
@@ -66,11 +62,11 @@ def measured(cluster: Cluster, last_arrival_s: float | None) -> dict[str, Any]:
         "waiting_max": max((point.waiting for point in points), default=0),
         "kv_used_mean": _mean(points, lambda point: point.used_share),
         "kv_used_max": rounded(max((point.used_share for point in points), default=0.0)),
-        "utilisation": _per(cluster.busy_s, span * len(cluster.engines)),
+        "utilisation": _per(result.busy_s, span * result.engines),
         "saturated": saturated,
         "saturation": saturation,
-        "node_failures": cluster.outages.count if cluster.outages else 0,
-        "down_share": _per(cluster.outages.down_s, span * cluster.outages.nodes) if cluster.outages else 0.0,
+        "node_failures": outages.count if outages else 0,
+        "down_share": _per(outages.down_s, span * outages.nodes) if outages else 0.0,
         "series": tuple(
             SimulatedPoint(
                 time_s=point.time_s,
@@ -115,7 +111,11 @@ def _hits(meter: Meter) -> tuple[ScopeHits, ...]:
     largest = sorted(meter.scopes.items(), key=lambda item: (-item[1][1], item[0]))[:MOST_SCOPES]
     return tuple(
         ScopeHits(
-            scope=scope, requests=requests, input_tokens=tokens, cached_tokens=cached, hit_share=rounded(cached / tokens)
+            scope=scope,
+            requests=requests,
+            input_tokens=tokens,
+            cached_tokens=cached,
+            hit_share=rounded(cached / tokens),
         )
         for scope, (requests, tokens, cached) in largest
     )

@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from planner.errors import InputError
+
 MOST_TOKENS = 999_999_999
 """Of one request's input or output."""
+MOST_REQUESTS = 1_000_000_000
+RATES = (1e-6, 1e6)
+"""Lowest and highest rate of a load [1/s]."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,12 @@ class Load(Protocol):
         """What a report says of where the requests come from; of lines left out of a file, once it was read."""
 
 
+def check(field: str, value: float | None, low: float, high: float) -> None:
+    """raises: InputError where a value is given that is not within bounds"""
+    if value is not None and not low <= value <= high:
+        raise InputError(f"{field}: {value} is not a number from {low:g} to {high:g}")
+
+
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
     """Users who each wait for their answer, think, and ask again: when a request comes, the service decides."""
@@ -52,6 +63,10 @@ class ClosedLoop:
     users: int
     think_s: float = 0.0
     """From an answer's end to the same user's next request [s]."""
+
+    def __post_init__(self) -> None:
+        check("users", self.users, 1, MOST_REQUESTS)
+        check("think time (s)", self.think_s, 0, 1e6)
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from planner.printable import escaped, shown
@@ -21,6 +22,8 @@ Row = tuple[float, int, int, tuple[int, ...], str]
 MOST_SECONDS = 1e12
 MOST_SCOPE = 200
 MOONCAKE_CHUNK_TOKENS = 512
+MOST_MINUTES = 20_000
+"""Kept at once of a trace, which may be years long."""
 COUNT = f"a whole number from 0 to {MOST_TOKENS:,}"
 
 
@@ -55,7 +58,7 @@ class Form:
     """False where the writer lists requests in another order than they came."""
 
 
-TIME_AZURE = rb"([0-9-]{10}[ T][0-9]{2}:[0-9]{2}):([0-5][0-9](?:\.[0-9]{1,9})?)(Z|[+-][0-9]{2}:[0-9]{2}|)"
+TIME_AZURE = rb"([0-9T :-]{16}):([0-5][0-9](?:\.[0-9]{1,9})?)(Z|[+-][0-9]{2}:[0-9]{2}|)"
 TIME_SECONDS = rb"([0-9]{1,12}(?:\.[0-9]{1,9})?)"
 TOKENS = rb"([0-9]{1,9})"
 
@@ -63,9 +66,9 @@ TOKENS = rb"([0-9]{1,9})"
 class CsvReader:
     """Lines of cells in the order of a header, each cell by its own pattern; cells are not quoted."""
 
-    def __init__(self, header: list[str], wanted: dict[str, tuple[bytes, str]]) -> None:
-        self.cells = [wanted.get(name, (b"[^,\n]*", "")) for name in header]
-        self.header = header
+    def __init__(self, wanted: dict[str, tuple[bytes, str]], header: bytes) -> None:
+        self.header = _columns(header)
+        self.cells = [wanted.get(name, (b"[^,\n]*", "")) for name in self.header]
         self.row = re.compile(b"^" + b",".join(pattern for pattern, _ in self.cells) + rb"\r?$", re.MULTILINE)
 
     def found(self, block: bytes) -> list[Any] | None:
@@ -84,33 +87,40 @@ class CsvReader:
         return None
 
 
+class Minutes(dict[bytes, int]):
+    """Seconds from the first minute that was asked for to another, each worked out once."""
+
+    origin_s: int | None = None
+
+    def __missing__(self, minute: bytes) -> int:
+        at = datetime.fromisoformat(minute.decode("ascii"))
+        minute_s = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+        self.origin_s = minute_s if self.origin_s is None else self.origin_s
+        if len(self) >= MOST_MINUTES:
+            self.clear()
+        self[minute] = minute_s - self.origin_s
+        return self[minute]
+
+
 class AzureReader(CsvReader):
     """Dates and times with up to nine decimals; times without a zone are taken for UTC."""
 
-    minute = b""
-    minute_s = origin_s = 0
+    def __init__(self, wanted: dict[str, tuple[bytes, str]], header: bytes) -> None:
+        super().__init__(wanted, header)
+        self.minutes = Minutes()
 
     def rows(self, block: bytes) -> list[Row] | None:
         """Of whole lines; times are seconds since the minute of the file's first."""
-        found = self.found(block)
+        found, minutes = self.found(block), self.minutes
         if found is None:
             return None
         try:
             return [
-                (self.since_origin_s(minute + zone) + float(seconds), int(context), int(generated), (), "")
+                (minutes[minute + zone] + float(seconds), int(context), int(generated), (), "")
                 for minute, seconds, zone, context, generated in found
             ]
         except ValueError:  # no such day or hour
             return None
-
-    def since_origin_s(self, minute: bytes) -> int:
-        """From the file's first minute to this one [s]; the last is kept, since rows come in order."""
-        if minute != self.minute:
-            at = datetime.fromisoformat(minute.decode("ascii"))
-            minute_s = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
-            self.origin_s = self.origin_s or minute_s
-            self.minute, self.minute_s = minute, minute_s - self.origin_s
-        return self.minute_s
 
     def problem(self, line: bytes) -> str | None:
         """Of a line that is not a row: what is wrong with which cell; if with none, no such day or hour exists."""
@@ -126,19 +136,19 @@ class BurstReader(CsvReader):
         return None if found is None else [(float(t), int(i), int(o), (), "") for t, i, o in found]
 
 
-def _csv_fits(*columns: str) -> Callable[[bytes], bool]:
+def _columns(header: bytes) -> list[str]:
+    return header.decode("utf-8", "replace").strip().split(",")
+
+
+def _has_columns(wanted: tuple[str, ...], header: bytes) -> bool:
     """Whether a header has these columns, each once and in this order, among others."""
-    return lambda line: [name for name in _header(line) if name in columns] == list(columns)
-
-
-def _header(line: bytes) -> list[str]:
-    return line.decode("utf-8", "replace").strip().split(",")
+    return [name for name in _columns(header) if name in wanted] == list(wanted)
 
 
 class JsonReader:
     """One JSON object a line, with a time and two counts under given names; whatever else it holds is ignored."""
 
-    def __init__(self, names: tuple[str, str, str], per_s: int, chunk_tokens: int) -> None:
+    def __init__(self, names: tuple[str, str, str], per_s: int, chunk_tokens: int, _: bytes) -> None:
         self.time, self.input, self.output = names
         self.per_s = per_s
         self.chunk_tokens = chunk_tokens
@@ -160,9 +170,13 @@ class JsonReader:
             return f"is not UTF-8 text (byte {error.start})"
         return None
 
+    def fields(self, record: dict[str, Any]) -> dict[str, Any]:
+        """What a line holds, by the names that this reader was given."""
+        return record
+
     def row(self, line: str) -> Row:
         """raises: BadLineError that says which field is wrong"""
-        record = _record(line)
+        record = self.fields(_record(line))
         try:
             time, given, produced = record[self.time], record[self.input], record[self.output]
         except KeyError as error:
@@ -173,13 +187,13 @@ class JsonReader:
             if type(count) is not int or not 0 <= count <= MOST_TOKENS:
                 raise BadLineError(f"{name}: {shown(count)} is not {COUNT}")
         ids = record.get("hash_ids") if self.chunk_tokens else None
-        scope = record.get("scope") or record.get("tenant")
+        scope = record.get("scope", record.get("tenant"))
         return (
             time / self.per_s,
             given,
             produced,
-            self.checked_ids(ids, given) if ids else (),
-            _scope(scope) if scope else "",
+            () if ids is None or ids == [] else self.checked_ids(ids, given),
+            "" if scope is None else _scope(scope),
         )
 
     def checked_ids(self, ids: object, input_tokens: int) -> tuple[int, ...]:
@@ -192,6 +206,24 @@ class JsonReader:
                 "tokens begun is accepted"
             )
         return tuple(ids)
+
+
+class AiperfReader(JsonReader):
+    """Records of a benchmark's requests, whose fields lie two or three deep; one that failed has an error."""
+
+    def fields(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The values at the dotted names; a request that failed has no tokens."""
+        found = {
+            name: value for name in (self.time, self.input, self.output) if (value := _at(record, name)) is not None
+        }
+        return found | {self.input: 0, self.output: 0} if record.get("error") else found
+
+
+def _at(record: Any, name: str) -> Any:
+    """The value at a dotted name, or None."""
+    for part in name.split("."):
+        record = record.get(part) if isinstance(record, dict) else None
+    return record
 
 
 def _are_ids(numbers: list[int]) -> bool:
@@ -237,16 +269,12 @@ def _scope(scope: object) -> str:
     return str(scope)
 
 
-def _json_fits(*names: str) -> Callable[[bytes], bool]:
-    """Whether a first line is an object with these fields."""
-
-    def fits(line: bytes) -> bool:
-        try:
-            return set(names) <= set(_record(line.decode("utf-8")))
-        except (BadLineError, UnicodeDecodeError):
-            return False
-
-    return fits
+def _has_fields(wanted: tuple[str, ...], line: bytes) -> bool:
+    """Whether a line is an object with these fields."""
+    try:
+        return set(wanted) <= set(_record(line.decode("utf-8")))
+    except (BadLineError, UnicodeDecodeError):
+        return False
 
 
 def shown_cell(cell: bytes) -> str:
@@ -259,6 +287,11 @@ AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 BURST = ("Timestamp", "Request tokens", "Response tokens")
 MOONCAKE = ("timestamp", "input_length", "output_length")
 VLLM = ("arrival_time", "input_toks", "output_toks")
+AIPERF = (
+    "metadata.request_start_ns",
+    "metrics.input_sequence_length.value",
+    "metrics.output_sequence_length.value",
+)
 DATE = "a date and time such as 2023-11-16 18:15:46.6805900 or 2024-05-10 00:00:00.009930+00:00"
 SECONDS = "a number of seconds such as 45 or 0.123"
 
@@ -271,29 +304,36 @@ FORMS = (
     Form(
         "azure",
         f"CSV with the columns {', '.join(AZURE)}",
-        _csv_fits(*AZURE),
-        lambda line: AzureReader(_header(line), _wanted(AZURE, TIME_AZURE, DATE)),
+        partial(_has_columns, AZURE),
+        partial(AzureReader, _wanted(AZURE, TIME_AZURE, DATE)),
         has_header=True,
     ),
     Form(
         "burstgpt",
         f"CSV with the columns {', '.join(BURST)} among others, in seconds",
-        _csv_fits(*BURST),
-        lambda line: BurstReader(_header(line), _wanted(BURST, TIME_SECONDS, SECONDS)),
+        partial(_has_columns, BURST),
+        partial(BurstReader, _wanted(BURST, TIME_SECONDS, SECONDS)),
         has_header=True,
     ),
     Form(
         "mooncake",
         f"JSON lines with {', '.join(MOONCAKE)} and maybe hash_ids, in milliseconds and chunks of 512 tokens",
-        _json_fits(*MOONCAKE),
-        lambda _: JsonReader(MOONCAKE, 1000, MOONCAKE_CHUNK_TOKENS),
+        partial(_has_fields, MOONCAKE),
+        partial(JsonReader, MOONCAKE, 1000, MOONCAKE_CHUNK_TOKENS),
         chunk_tokens=MOONCAKE_CHUNK_TOKENS,
     ),
     Form(
         "vllm",
         f"JSON lines with {', '.join(VLLM)}, in seconds",
-        _json_fits(*VLLM),
-        lambda _: JsonReader(VLLM, 1, 0),
+        partial(_has_fields, VLLM),
+        partial(JsonReader, VLLM, 1, 0),
+        in_order=False,
+    ),
+    Form(
+        "aiperf",
+        f"JSON lines with {', '.join(AIPERF)}, as AIPerf exports a run's requests",
+        partial(_has_fields, ("metadata", "metrics")),
+        partial(AiperfReader, AIPERF, 1_000_000_000, 0),
         in_order=False,
     ),
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from planner.documents import read_blocks
 from planner.errors import InputError, nearest
-from planner.printable import shown
+from planner.printable import escaped, shown
 from planner.simulate.requests import Request
 from planner.simulate.trace_forms import FORMS, Form, Reader, Row, shown_cell
 
@@ -60,8 +60,8 @@ class Tally:
         """A line for each kind of which there were any."""
         lines = ", ".join(map(str, self.first_bad)) + (", ..." if self.bad > len(self.first_bad) else "")
         facts = (
-            (self.empty, f"left out {self.empty:,} requests without an input or an output: they failed"),
-            (self.bad, f"left out {self.bad:,} bad lines: {lines}"),
+            (self.empty, f"requests without an input or an output (they failed), left out: {self.empty:,}"),
+            (self.bad, f"bad lines, left out: {self.bad:,} ({lines})"),
         )
         return tuple(fact for count, fact in facts if count)
 
@@ -80,7 +80,7 @@ class Trace:
     @property
     def name(self) -> str:
         """What a report calls it."""
-        return self.path.name
+        return escaped(self.path.name)
 
     @property
     def chunk_tokens(self) -> int:
@@ -165,7 +165,7 @@ class Trace:
 
     def facts(self) -> tuple[str, ...]:
         """What a report says of it; what was left out is known once it was read."""
-        return (f"trace {self.path} ({self.form.name})", *self.tally.facts())
+        return (escaped(f"trace {self.path} ({self.form.name})"), *self.tally.facts())
 
 
 def open_trace(path: Path, form: str | None = None, skip_bad: bool = False) -> Trace:

@@ -1,0 +1,373 @@
+"""`simulation.simulate`: the fleet under a load, held against laws, the formulas, and itself."""
+
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.errors import InputError
+from planner.report import Report
+from planner.report_simulation import Simulation
+from planner.simulate.requests import ClosedLoop
+from planner.simulation import MOST_TRIED, Asked, Fleet, Task, _least, load_of, simulate, simulate_all
+from tests.scenarios import CHAT, ORACLES, scenario
+
+AZURE = ORACLES / "traces" / "azure2023_conv_head.csv"
+MOONCAKE = ORACLES / "traces" / "mooncake_conversation_head.jsonl.gz"
+ARRIVING = {**CHAT, "concurrency": None, "arrivals_per_s": 10}
+FEW = 2000
+DEFAULT, ONE = Asked(requests=FEW), Fleet(replicas=1)
+SAME_LENGTHS = {
+    "name": "same",
+    "context_tokens": 1300,
+    "input_tokens": {"mean": 1000},
+    "output_tokens": {"mean": 100},
+    "concurrency": 16,
+    "source": "test",
+}
+
+
+def reported(
+    workload: dict[str, Any] = ARRIVING,
+    asked: Asked = DEFAULT,
+    fleet: Fleet = ONE,
+    **overrides: Any,
+) -> Report:
+    model, gpu = overrides.pop("model", "llama-3.1-8b"), overrides.pop("gpu", "h100-sxm")
+    planned = scenario(model, gpu, {"workload": workload, **overrides})
+    return simulate(planned, load_of(planned, asked), fleet)
+
+
+def seen(*arguments: Any, **overrides: Any) -> Simulation:
+    found = reported(*arguments, **overrides).simulation
+    assert found is not None
+    return found
+
+
+@cache
+def overloaded() -> Simulation:
+    """Three times what a replica can do."""
+    return seen(ARRIVING, Asked(rate_per_s=70, requests=FEW))
+
+
+def objectives(**asked: Any) -> dict[str, Any]:
+    return {**ARRIVING, "objectives": asked}
+
+
+# Conservation
+
+
+@pytest.mark.parametrize(
+    ("asked", "fleet"),
+    [
+        (Asked(requests=FEW), Fleet(replicas=1)),
+        (Asked(requests=FEW, rate_per_s=80), Fleet(replicas=2, max_queue=5)),
+        (Asked(requests=FEW, rate_per_s=80), Fleet(replicas=1, timeout_s=3.0)),
+        (Asked(requests=FEW, users=40, think_s=0.5), Fleet(replicas=2)),
+        (Asked(requests=FEW, users=400), Fleet(replicas=2, timeout_s=5.0)),
+        (Asked(trace=AZURE, rate_per_s=60), Fleet(replicas=3, routing="least-loaded", max_queue=2, timeout_s=2.0)),
+        (Asked(trace=MOONCAKE), Fleet(replicas=2, routing="prefix-aware")),
+    ],
+)
+def test_every_request_is_accounted_for(asked: Asked, fleet: Fleet) -> None:
+    found = seen(ARRIVING, asked, fleet)
+    assert found.submitted == (1000 if asked.trace == MOONCAKE else FEW)
+    assert found.submitted == found.completed + found.too_long + found.turned_away + found.cancelled
+    assert found.completed > 0
+    assert (found.too_long > 0) == (asked.trace == MOONCAKE)  # its prompts are longer than the workload's context
+
+
+def test_requests_longer_than_the_context_are_refused_and_said() -> None:
+    found = seen(ARRIVING, Asked(trace=MOONCAKE))
+    assert any("too long" in miss for miss in found.misses)
+    assert not next(check for check in found.checks if check.what == "requests too long").holds
+    whole = seen(ARRIVING, Asked(trace=MOONCAKE), Fleet(replicas=4), context_tokens=131072)
+    assert whole.too_long == 0
+
+
+# Laws
+
+
+def test_little() -> None:
+    """Of N users who do not think, N = X T at any time (Little 1961): in a long run of a closed loop."""
+    found = seen(SAME_LENGTHS, Asked(users=32, requests=4 * FEW))
+    assert found.e2e_s is not None
+    assert found.completed_per_s * found.e2e_s.mean == pytest.approx(32, rel=0.02)
+    thinking = seen(SAME_LENGTHS, Asked(users=32, think_s=2.0, requests=4 * FEW))
+    assert thinking.e2e_s is not None
+    assert thinking.completed_per_s * (thinking.e2e_s.mean + 2.0) == pytest.approx(32, rel=0.02)
+
+
+def test_the_formulas_and_the_simulation_agree_where_nothing_queues() -> None:
+    """A steady batch: what serving.tpot has in closed form. Answers differ in length, else all would end together."""
+    answers = {"mean": 100, "p50": 90, "max": 300}
+    for users in (1, 8, 32):
+        report = reported({**SAME_LENGTHS, "output_tokens": answers, "concurrency": users}, Asked(requests=FEW))
+        latency, found = report.latency, report.simulation
+        assert latency is not None
+        assert found is not None
+        assert found.tpot_s is not None
+        assert found.tpot_s.mean == pytest.approx(latency.tpot_s.best, rel=0.06)
+        assert latency.arrivals_per_s is not None
+        assert found.completed_per_s == pytest.approx(latency.arrivals_per_s, rel=0.08)
+
+
+def test_more_replicas_are_never_slower_and_more_load_never_faster() -> None:
+    times = [seen(ARRIVING, Asked(rate_per_s=rate, requests=FEW)).ttft_s for rate in (2, 8, 20, 70)]
+    means = [each.mean for each in times if each is not None]
+    assert means == sorted(means)
+    fleets = [seen(ARRIVING, Asked(rate_per_s=70, requests=FEW), Fleet(replicas=count)).e2e_s for count in (1, 2, 4, 8)]
+    means = [each.mean for each in fleets if each is not None]
+    assert means == sorted(means, reverse=True)
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    asked, fleet = Asked(requests=FEW, seed=7), Fleet(replicas=2, routing="least-loaded", seed=7)
+    once, again = (reported(ARRIVING, asked, fleet).model_dump_json() for _ in range(2))
+    assert once == again
+    other = seen(ARRIVING, Asked(requests=FEW, seed=8), fleet)
+    assert other.ttft_s != reported(ARRIVING, asked, fleet).simulation.ttft_s  # type: ignore[union-attr]
+
+
+def test_overload_is_said() -> None:
+    found = overloaded()
+    assert found.saturated
+    assert not found.met
+    assert found.misses[0].startswith("the queue grows without end: ")
+    assert found.waiting_max > 100
+    idle = seen(ARRIVING, Asked(rate_per_s=1, requests=200))
+    assert not idle.saturated
+    assert idle.met
+
+
+def test_percentiles_ascend_and_goodput_is_part_of_the_throughput() -> None:
+    for times in (overloaded().ttft_s, overloaded().tpot_s, overloaded().itl_s, overloaded().e2e_s):
+        assert times is not None
+        assert 0 < times.p50 <= times.p90 <= times.p95 <= times.p99
+    found = seen(objectives(ttft_p95_s=Decimal("0.05")))
+    assert found.in_time_share is not None
+    assert 0 < found.goodput_per_s < found.completed_per_s
+    assert found.goodput_per_s == pytest.approx(found.completed_per_s * found.in_time_share, rel=1e-4)
+
+
+# Caches and routing
+
+
+def test_a_shared_prefix_is_found_and_faster() -> None:
+    prefix = {**ARRIVING, "prefix": {"shared_tokens": 800, "request_share": 1}}
+    plain, shared = seen(ARRIVING), seen(prefix)
+    assert plain.hit_share is None
+    assert shared.hit_share is not None
+    assert shared.hit_share > 0.4
+    assert plain.ttft_s is not None
+    assert shared.ttft_s is not None
+    assert shared.ttft_s.mean < plain.ttft_s.mean
+    off = seen(prefix, **{"engine_options.prefix_caching": False})
+    assert off.ttft_s == plain.ttft_s
+
+
+def test_routing_by_prefix_finds_no_less_than_round_robin() -> None:
+    def share(routing: str) -> float:
+        fleet = Fleet(replicas=4, routing=routing)
+        found = seen(ARRIVING, Asked(trace=MOONCAKE), fleet, context_tokens=131072).hit_share
+        assert found is not None
+        return found
+
+    assert share("prefix-aware") > 1.2 * share("round-robin")
+
+
+# Failures
+
+
+def test_nodes_that_fail_lose_their_requests_to_others() -> None:
+    failing = {
+        "workload": objectives(availability=Decimal("0.9")),
+        "spares": {
+            "failures": {
+                "device_hours_per_failure": Decimal("0.01"),
+                "mttr_hours": Decimal("0.002"),
+                "source": "test",
+            }
+        },
+    }
+    planned = scenario("llama-3.1-8b", "h100-sxm", failing)
+    report = simulate(planned, load_of(planned, Asked(requests=FEW)), Fleet(replicas=3, fails=True))
+    found = report.simulation
+    assert found is not None
+    assert found.node_failures > 0
+    assert found.restarted > 0
+    assert 0 < found.down_share < 1
+    assert found.submitted == found.completed + found.turned_away
+    assert report.fleet is not None
+    assert found.replicas == 3 + report.fleet.spare_replicas
+
+
+def test_failures_need_a_rate() -> None:
+    with pytest.raises(InputError, match=r"spares\.failures is missing"):
+        seen(ARRIVING, fleet=Fleet(replicas=2, fails=True))
+
+
+# The fleet, confirmed or corrected
+
+
+def test_a_fleet_that_memory_alone_sized_is_corrected() -> None:
+    report = reported(objectives(ttft_p95_s=1), fleet=Fleet())
+    found = report.simulation
+    assert found is not None
+    assert report.fleet is not None
+    assert found.replicas == report.fleet.active_replicas > 1
+    assert found.least_replicas == 1
+    assert found.verdict.startswith(f"Corrected: 1 replica is enough, not {found.replicas} as the formulas say.")
+
+
+def test_a_fleet_too_small_for_a_trace_is_corrected_with_the_assumption_that_failed() -> None:
+    found = seen(objectives(ttft_p95_s=1), Asked(trace=AZURE, rate_per_s=80), Fleet())
+    assert found.least_replicas is not None
+    assert found.least_replicas > 1
+    broken = [check.what for check in found.checks if not check.holds]
+    assert "requests per second" in broken
+    enough = seen(objectives(ttft_p95_s=1), Asked(trace=AZURE, rate_per_s=80), Fleet(replicas=found.least_replicas))
+    fewer = seen(objectives(ttft_p95_s=1), Asked(trace=AZURE, rate_per_s=80), Fleet(replicas=found.least_replicas - 1))
+    assert enough.met
+    assert not fewer.met
+
+
+def test_a_fleet_that_is_given_is_judged() -> None:
+    assert overloaded().verdict.startswith("1 replica is not enough: the queue grows without end")
+    assert overloaded().least_replicas is None
+
+
+def test_without_a_fleet_there_is_nothing_to_simulate() -> None:
+    report = reported(objectives(ttft_p95_s=Decimal("0.0001")), fleet=Fleet())
+    assert report.fleet is None
+    assert report.simulation is None
+
+
+@given(least=st.integers(1, 300), first=st.integers(1, 300))
+def test_the_least_that_is_enough_is_found_or_nothing(least: int, first: int) -> None:
+    asked: list[int] = []
+
+    def enough(count: int) -> bool:
+        asked.append(count)
+        return count >= least
+
+    found = _least(enough, first)
+    assert len(asked) <= MOST_TRIED
+    assert found is None or found >= least
+    if abs(least - first) <= 8:
+        assert found == least
+
+
+# Loads
+
+
+def test_what_nobody_asked_for_follows_from_the_workload() -> None:
+    closed = load_of(scenario("llama-3.1-8b", overrides={"workload": CHAT}), Asked())
+    assert isinstance(closed, ClosedLoop)
+    assert closed.users == 64
+    opened = load_of(scenario("llama-3.1-8b", overrides={"workload": ARRIVING}), Asked(requests=100))
+    assert not isinstance(opened, ClosedLoop)
+    times = [request.arrival_s for request in opened.requests()]
+    assert len(times) == 100
+    assert 5 < times[-1] < 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(speed=2.0), "--speed: needs a --trace"),
+        (Asked(skip_bad=True), "--skip-bad: needs a --trace"),
+        (Asked(form="azure"), "--trace-format: needs a --trace"),
+        (Asked(trace=AZURE, arrivals="poisson"), "--arrival-law: a trace has its own arrivals"),
+        (Asked(trace=AZURE, rate_per_s=1.0, speed=2.0), "--rate and --speed"),
+        (Asked(users=3, rate_per_s=1.0), "--rate: in a closed loop answers decide"),
+        (Asked(arrivals="closed", rate_per_s=1.0), "--rate: in a closed loop answers decide"),
+        (Asked(variation=2.0), "--variation: needs --arrival-law gamma"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(asked: Asked, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        load_of(scenario("llama-3.1-8b", overrides={"workload": ARRIVING}), asked)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("fleet", "said"),
+    [
+        (Fleet(replicas=2, fails=True), "--failures"),
+        (Fleet(replicas=2, max_queue=3), "--max-queue"),
+        (Fleet(replicas=2, routing="least-loaded"), "--routing"),
+    ],
+)
+def test_what_no_closed_loop_has_is_refused(fleet: Fleet, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        seen(CHAT, Asked(users=3), fleet)
+
+
+def test_a_workload_without_lengths_or_a_rate_is_refused() -> None:
+    plain = {"name": "plain", "context_tokens": 512, "concurrency": 3, "source": "test"}
+    with pytest.raises(InputError, match="input_tokens and output_tokens are needed"):
+        seen(plain)
+    with pytest.raises(InputError, match="says no rate of arrivals"):
+        seen(CHAT, Asked(arrivals="poisson"))
+
+
+# Engines
+
+
+@pytest.mark.parametrize("engine", ["vllm-0.19", "vllm-0.33", "sglang-0.5", "tensorrt-llm-1.0"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b"])
+def test_every_engine_serves_a_light_load(engine: str, model: str) -> None:
+    found = seen(ARRIVING, Asked(rate_per_s=2, requests=200), model=model, engine=engine)
+    assert found.completed == 200
+    assert found.met
+    assert 0 < found.kv_used_max < 1
+
+
+def test_data_parallel_ranks_are_engines() -> None:
+    found = seen(
+        ARRIVING,
+        Asked(rate_per_s=4, requests=300),
+        Fleet(replicas=2),
+        model="qwen3-30b-a3b",
+        **{"parallelism.dp": 4, "parallelism.ep": 4},
+    )
+    assert (found.replicas, found.engines) == (2, 8)
+    assert found.completed == 300
+
+
+def test_pipeline_stages_are_refused() -> None:
+    with pytest.raises(InputError, match=r"parallelism\.pp: a simulation has no pipeline stages"):
+        seen(ARRIVING, **{"parallelism.pp": 2})
+
+
+# Several at once
+
+
+def test_several_simulations_are_the_same_in_processes_of_their_own() -> None:
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    tasks = [Task(Asked(requests=200), Fleet(), rate, count) for rate in (2.0, 20.0) for count in (1, 2)]
+    told: list[tuple[int, int | None]] = []
+    here = simulate_all(planned, tasks)
+    apart = simulate_all(planned, tasks, jobs=2, step=lambda done, of: told.append((done, of)))
+    assert here == apart
+    assert told[-1] == (4, 4)
+    offered = [report.simulation.offered_per_s for report in here if report.simulation]
+    assert offered[0] == offered[1] != offered[2]
+
+
+def test_replicas_are_the_same_in_processes_of_their_own() -> None:
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    for asked in (Asked(requests=FEW, rate_per_s=40), Asked(trace=MOONCAKE)):
+        load, fleet = load_of(planned, asked), Fleet(replicas=3)
+        here, apart = (simulate(planned, load, fleet, jobs=jobs).simulation for jobs in (1, 2))
+        assert here is not None
+        assert apart is not None
+        for name in ("submitted", "completed", "ttft_s", "tpot_s", "itl_s", "e2e_s", "hit_share", "too_long", "span_s"):
+            assert getattr(here, name) == getattr(apart, name), name
+        assert apart.utilisation == pytest.approx(here.utilisation, rel=1e-5)
+        assert [point.time_s for point in apart.series] == [point.time_s for point in here.series]
+        assert apart.running_max == here.running_max
