@@ -57,8 +57,8 @@ class Engine:
         self.submitted = 0
         self.now = self.began = 0.0
         """When the next step starts, and when it is scheduled: as it starts, or as the one before it does."""
-        self.stalled_s = 0.0
-        """Decodes have waited for prompts so long."""
+        self.stalled: list[tuple[float, int]] = []
+        """(since when, how many) of those whose decodes wait for prompts, in the order in which they began to."""
         self.promised = 0
         """Tokens of all running requests at their ends, each with the margin; while these surely fit nothing lacks."""
         self.still = 0
@@ -257,7 +257,7 @@ class Engine:
         return new
 
     def _run_prompts(self, batch: int, prompts: list[tuple[int, int]]) -> None:
-        growth = self.growth
+        growth, decoding = self.growth, self.growth.batch
         seconds = self.times.mixed(batch, growth.tokens if batch else 0, prompts)
         if self.leaving:
             self._let_go()
@@ -269,8 +269,8 @@ class Engine:
             growth.clock += 1
             if self.ends[0] <= growth.clock:
                 self._finish()
-        elif growth.batch:
-            self.stalled_s += seconds
+        elif decoding and not self.stalled:
+            self.stalled.append((self.began, decoding))
         for run in self.ready:
             if run.first_s < 0:
                 run.first_s = self.now
@@ -282,6 +282,8 @@ class Engine:
                 self.leaving.append(run)
                 self.observer.done(run, self.now)
         self.ready.clear()
+        if self.stalled and growth.batch > decoding:
+            self.stalled.append((self.now, growth.batch - decoding))
         if not self.rules.sees_late:
             self._pause()
 
@@ -323,9 +325,10 @@ class Engine:
         self.began = self.now - last if late else self.now
         self.busy_s += taken
         growth.clock += steps
-        if self.stalled_s:
-            self.observer.steps(seconds + self.stalled_s, batch)
-            self.stalled_s = 0.0
+        if self.stalled:
+            for since_s, waited in self.stalled:
+                self.observer.steps(self.now - taken + seconds - since_s, waited)
+            self.stalled.clear()
             taken, steps = taken - seconds, steps - 1
         if steps:
             self.observer.steps(taken / steps, steps * batch)
@@ -407,6 +410,10 @@ class Engine:
             run.emitted = run.request.output_tokens - (run.finish_at - growth.clock)
             run.prefilled = growth.clock + run.own
             growth.leave(run.own)
+            if self.stalled:
+                since_s, waited = self.stalled.pop()
+                if waited > 1:
+                    self.stalled.append((since_s, waited - 1))
         self._release(run, again=again)
 
     def _expire(self, until: float) -> float:

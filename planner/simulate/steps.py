@@ -53,7 +53,7 @@ class StepTimes:
         self._shared = Table(self._shared_s)
         self._outputs = Table(self._outputs_s)
         self._prompts = Table(self._prompt_line)
-        self._least = Table(self._least_s)
+        self._hosts = Table(self._host_s)
         self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
         self._attention = Table(self._attention_line)
         self._decodes = Table(self._decode_line)
@@ -64,18 +64,16 @@ class StepTimes:
         batch: requests that decode, at least one
         kv_tokens: cached tokens of all of them
         """
-        start, slope = self._decodes[batch, kv_tokens // (CONTEXT_GRID * batch)]
-        return start + slope * kv_tokens, slope * batch
+        start, slope, least = self._decodes[batch, kv_tokens // (CONTEXT_GRID * batch)]
+        seconds = start + slope * kv_tokens
+        return (seconds, slope * batch) if seconds > least else (least, 0.0)
 
-    def _decode_line(self, place: tuple[int, int]) -> Line:
-        """A decode step of a batch between two lengths of context, by cached tokens of all."""
-        batch, cell = place
-        low, high = cell * CONTEXT_GRID * batch, (cell + 1) * CONTEXT_GRID * batch
-        device = self._shared[batch] + self._outputs[batch]
+    def _decode_line(self, place: tuple[int, int]) -> tuple[float, float, float]:
+        """A decode step of a batch between two lengths of context: by cached tokens of all, but at least so long [s]."""
+        batch, _ = place
         start, slope = self._attention[place]
-        first, last = (self._hosted(device + start + slope * each, batch) for each in (low, high))
-        slope = (last - first) / (high - low)
-        return first - slope * low, slope
+        host, least = self._hosts[batch]
+        return self._shared[batch] + self._outputs[batch] + host + start, slope, least
 
     def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
         """A step of prompts, with decodes or alone [s].
@@ -93,18 +91,15 @@ class StepTimes:
             attention += self._prompt_s(new, prior)
         outputs = batch + len(prompts)
         device = self._shared[tokens] + self._outputs[outputs] + attention
-        return self._hosted(device if device > self._launches_s else self._launches_s, outputs)
+        host, least = self._hosts[outputs]
+        seconds = (device if device > self._launches_s else self._launches_s) + host
+        return seconds if seconds > least else least
 
-    def _hosted(self, device_s: float, outputs: int) -> float:
-        """With the host's work, and no faster than the server streams the tokens."""
-        least = self._least[outputs]
-        if not self._overlapped:
-            device_s = self.replica.times.hosted_s(device_s, outputs, overlapped=False)
-        return device_s if device_s > least else least
-
-    def _least_s(self, outputs: int) -> float:
+    def _host_s(self, outputs: int) -> tuple[float, float]:
+        """(what the host's work adds to a step [s], what it and the streaming of tokens take at least [s])."""
         times = self.replica.times
-        return max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
+        added = 0.0 if self._overlapped else times.hosted_s(0.0, outputs, overlapped=False)
+        return added, max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
 
     def _attention_line(self, place: tuple[int, int]) -> Line:
         """Attention of a batch of decodes between two lengths of context, by cached tokens of all."""
