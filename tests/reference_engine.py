@@ -314,7 +314,7 @@ class ReferenceEngine:
         run.blocks, run.others = [], []
 
     def _names(self, request: Request) -> list[Any]:
-        """Of every block that the request will fill: what its last token's hash id and those before it say, else its own."""
+        """Of every block that the request will fill: by its last token's hash id, where there is one."""
         block = self.memory.growing[0][0]
         names: list[Any] = []
         for end in range(block, request.input_tokens + request.output_tokens, block):

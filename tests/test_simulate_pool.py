@@ -111,7 +111,9 @@ def test_no_block_is_lost_whatever_the_ids(source: Random, each: int, ids: int) 
     assert pool.queued == pool.units
 
 
-@given(st.randoms(use_true_random=True), st.sampled_from([((16, 1),), ((1, 1),), ((4, 2), (6, 5)), ((576, 1), (64, 3))]))
+@given(
+    st.randoms(use_true_random=True), st.sampled_from([((16, 1),), ((1, 1),), ((4, 2), (6, 5)), ((576, 1), (64, 3))])
+)
 @settings(max_examples=100, deadline=None)
 def test_growth_is_the_sum_over_its_requests(source: Random, growing: tuple[tuple[int, int], ...]) -> None:
     growth, memory = Growth(growing), Memory(1, growing)

@@ -69,7 +69,7 @@ class StepTimes:
         return (seconds, slope * batch) if seconds > least else (least, 0.0)
 
     def _decode_line(self, place: tuple[int, int]) -> tuple[float, float, float]:
-        """A decode step of a batch between two lengths of context: by cached tokens of all, but at least so long [s]."""
+        """A decode step of a batch between two lengths of context: by cached tokens of all, and at least so long."""
         batch, _ = place
         start, slope = self._attention[place]
         host, least = self._hosts[batch]
