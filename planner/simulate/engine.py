@@ -105,6 +105,15 @@ class Engine(Room):
             else:
                 return
 
+    def waiting_at(self, time_s: float) -> int:
+        """Requests that wait and were in the queue at a time; those that came later are at its end."""
+        later = 0
+        for run in reversed(self.waiting):
+            if run.seen_s <= time_s:
+                break
+            later += 1
+        return len(self.waiting) - later
+
     def fail(self) -> list[Run]:
         """Everything in it is lost, the cache too; returns the requests that had not ended."""
         lost = [run for run in (*self.running, *self.waiting) if not run.ended]

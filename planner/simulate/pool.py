@@ -61,6 +61,8 @@ class PrefixPool(Pool):
         self.queue: OrderedDict[Span, None] = OrderedDict()
         """In use by none, the one whose blocks are taken next first; of a span, the last chunk's blocks first."""
         self.queue[Span((), 0, units)] = None
+        self.wasted: Span | None = None
+        """The youngest blocks that nobody will ask for."""
         self.queued = units
         """Units in the queue; right after `settle` those that are free."""
 
@@ -180,6 +182,14 @@ class PrefixPool(Pool):
         self.queue[span] = None
         self.queued += units
         return span
+
+    def waste(self, units: int) -> None:
+        """The same for blocks that nobody will ask for: one span of them is enough at the tail."""
+        if self.wasted is not None and next(reversed(self.queue), None) is self.wasted:
+            self.wasted.units += units
+            self.queued += units
+        else:
+            self.wasted = self.drop(units)
 
     def reclaim(self, span: Span) -> None:
         """A request that was preempted holds what is left of its own blocks again."""

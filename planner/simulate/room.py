@@ -65,14 +65,16 @@ class Room:
         """Takes what is cached of a prompt, and what does not grow; False where it does not fit."""
         sharing, fixed = self.sharing, self._fixed(run.tokens)
         promised = self.promised + run.tokens + self.margin
-        if sharing is not None:
+        if promised <= self.sure_tokens and run.parts is None and run.left is None:
+            pass  # nothing to find, and it surely fits
+        elif sharing is not None:
             used = self._used(ahead)
             sharing.pool.settle(used)
             found = sharing.find(run)
             if not self._allows(run, room, found.tokens, fixed - found.shared + found.idle, used):
                 return False
             sharing.take(run, found)
-        elif promised > self.sure_tokens and not self._allows(run, room, 0, fixed, self._used(ahead)):
+        elif not self._allows(run, room, 0, fixed, self._used(ahead)):
             return False
         self.promised = promised
         self.still += fixed - run.shared

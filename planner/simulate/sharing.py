@@ -115,7 +115,7 @@ class Sharing:
             self.pool.drop(own - full)
             run.left = self.pool.drop(full)
         else:
-            self.pool.drop(own)
+            self.pool.waste(own)
         freed = own + self.pool.free(run.held)
         run.held, run.shared = [], 0
         return freed
