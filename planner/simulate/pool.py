@@ -153,6 +153,13 @@ class PrefixPool(Pool):
         self._list(span)
         return span
 
+    def extend(self, span: Span, keys: tuple[Key, ...]) -> None:
+        """More chunks that follow those of a span, just computed by the one request that holds it."""
+        more = len(keys) * span.each
+        span.keys += keys
+        span.units += more
+        self.shared += more
+
     def free(self, held: list[Held]) -> int:
         """One request less uses chunks: those that none does go to the tail of the queue, the last ones first.
 

@@ -25,6 +25,8 @@ class Run:
     """Units that do not grow."""
     held: list[Held]
     """Chunks of its prompt that it uses."""
+    made: Span | None = None
+    """The last of these, if this request computed it."""
     chunks = 0
     """How many, a last and partial one included."""
     shared = 0

@@ -101,7 +101,15 @@ class Sharing:
         count = len(keys)
         run.chunks += count
         run.shared += count * each
-        run.held.append((self.pool.hold(keys, each), count))
+        pool, made = self.pool, run.made
+        if made is not None and made.refs == 1 and made.each == each and keys[0] not in pool.cached:
+            _, before = run.held[-1]
+            if len(made.keys) == before:  # all of it, and nobody else has used it since
+                pool.extend(made, keys)
+                run.held[-1] = made, before + count
+                return
+        run.made = pool.hold(keys, each)
+        run.held.append((run.made, count))
 
     def release(self, run: Run, own: int, *, again: bool) -> int:
         """A request lets go of everything; returns the units that none uses any longer.
@@ -117,5 +125,5 @@ class Sharing:
         else:
             self.pool.waste(own)
         freed = own + self.pool.free(run.held)
-        run.held, run.shared = [], 0
+        run.held, run.made, run.shared = [], None, 0
         return freed
