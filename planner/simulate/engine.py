@@ -12,7 +12,7 @@ from math import ceil, sqrt
 from planner.simulate.hashes import Hashes
 from planner.simulate.requests import Request
 from planner.simulate.room import Room
-from planner.simulate.rules import Memory, Rules
+from planner.simulate.rules import MOST_TOKENS, Memory, Rules
 from planner.simulate.run import Observer, Run
 from planner.simulate.steps import StepTimes
 
@@ -131,7 +131,11 @@ class Engine(Room):
         """One step with prompts; of decodes alone where none can start."""
         growth, mixes = self.growth, self.rules.mixes
         ahead = 1 if mixes and growth.batch else 0
-        preempted = bool(ahead) and self.promised > self.sure_tokens and self._make_room()
+        free = self._free(ahead) if self.promised > self.sure_tokens else MOST_TOKENS
+        preempted = free < 0
+        if preempted:
+            self._make_room()
+            free = self._free(ahead)
         batch = growth.batch if mixes else 0
         room = self.rules.max_tokens - batch
         prompts: list[tuple[int, int]] = []
@@ -139,7 +143,7 @@ class Engine(Room):
         if partial is not None:
             prior = partial.prefilled
             new = min(partial.prompt - prior, room)
-            if self.promised > self.sure_tokens and self._free(ahead) < self._grown(prior + new) - self._grown(prior):
+            if free < self._grown(prior + new) - self._grown(prior):
                 self._preempt(partial)
                 preempted = True
             else:
@@ -262,13 +266,10 @@ class Engine(Room):
         if self.ends[0] <= growth.clock:
             self._finish()
 
-    def _make_room(self) -> bool:
-        """Preempts those that started last until the others can take one more step; whether any."""
-        preempted = False
+    def _make_room(self) -> None:
+        """Preempts those that started last until the others can take one more step."""
         while self.promised > self.sure_tokens and self._free(1) < 0:
             self._preempt(next(reversed(self.running)))
-            preempted = True
-        return preempted
 
     def _finish(self) -> None:
         """Requests that got their last token in the step just done."""
