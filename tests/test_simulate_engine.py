@@ -68,7 +68,8 @@ def check(engine: Engine) -> None:
         return
     pool = engine.sharing.pool
     pool.settle(engine._used(0))
-    assert pool.queued == sum(span.units for span in pool.queue) == pool.units - used
+    assert pool.queued == pool.units - used
+    assert sum(span.units for span in pool.queue) == pool.queued
     assert all(not span.refs and 0 <= span.units - len(span.keys) * span.each for span in pool.queue)
     listed = [*pool.cached.values(), *(span for others in pool.copies.values() for span in others)]
     assert all(span in pool.queue for span in listed if not span.refs)
