@@ -18,7 +18,9 @@ class Domain:
     availability: float
     """Share of the time that it works."""
     replicas: int
-    """Replicas that fail with it."""
+    """Replicas that fail with it, at most."""
+    lot: int = 1
+    """Replicas whose devices are bought together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,12 @@ class Redundancy:
     """Nodes and replicas that an availability takes."""
 
     domains: int
+    spare: int
+    """Domains that may fail at once."""
+    lots: int
+    """Bought, spread evenly over the domains."""
     replicas: int
-    """Active and spare, spread evenly over the domains."""
+    """Active and spare, spread evenly over the lots."""
     availability: float
     """Share of the time that enough replicas work."""
     one_fewer: float | None
@@ -48,49 +54,69 @@ def node_availability(failures: Failures, devices: int) -> float:
     return mtbf / (mtbf + float(failures.mttr_hours))
 
 
-def domain_of(failures: Failures, devices_per_replica: int, devices_per_node: int) -> Domain:
-    """What one failure takes down: a node with its replicas, or the nodes that a replica spans."""
+def domain_of(failures: Failures, devices_per_replica: int, devices_per_node: int, unit: int = 1) -> Domain:
+    """What one failure takes down: a node with its replicas, or the nodes that a replica spans.
+
+    unit: devices that are bought together
+    """
     node = node_availability(failures, devices_per_node)
-    together = devices_per_node // devices_per_replica
-    return Domain(node, together) if together else Domain(node ** ceil_div(devices_per_replica, devices_per_node), 1)
+    works = node ** ceil_div(devices_per_replica, devices_per_node)
+    return Domain(works, *together(devices_per_replica, devices_per_node, unit))
+
+
+def together(devices_per_replica: int, devices_per_node: int, unit: int) -> tuple[int, int]:
+    """(replicas of a node at most, those of them that are bought together): whole instances, or one by one."""
+    node, instance = max(1, devices_per_node // devices_per_replica), max(1, unit // devices_per_replica)
+    if devices_per_node < unit or unit < devices_per_replica:
+        return node, min(node, instance)
+    return devices_per_node // unit * instance, instance
 
 
 def redundancy(active: int, domain: Domain, target: float) -> Redundancy:
-    """The least domains, then the least replicas in them, with which enough work for this share of the time.
+    """The cheapest domains and replicas with which enough work for this share of the time.
 
-        K = ceil(k / r);  least S with P(at least K of K + S work) >= target;
-        least t with t - S ceil(t / (K + S)) >= k
+        least n = l + m S over m = 1 .. R,  with K = ceil(l / m), l = ceil(k / b) and R = r / b,
+        and the least S with P(at least K of K + S work) >= target;
+        t = k + m S ceil(k / l)
 
     active: k, replicas needed [1]
-    domain: r, replicas of one, and its availability [1]
+    domain: r, replicas of one at most, b of them bought together, and its availability [1]
     target: share of the time [1]
-    returns: K + S domains and t replicas [1]
+    returns: K + S domains of at most m lots each, n lots of b replicas, and t replicas [1]
     raises: InputError where more than MOST_SPARES domains would be needed
-    assumes: domains fail independently; replicas are spread evenly over them
+    assumes: domains fail independently; lots are spread evenly over them, and replicas over the lots
     source: k-of-n systems (Barlow and Proschan 1975, Statistical Theory of Reliability)
     """
-    needed = ceil_div(active, domain.replicas)
-    spare = _least_spares(needed, domain.availability, target)
-    domains = needed + spare
-    replicas = active
-    while replicas - spare * ceil_div(replicas, domains) < active:
-        replicas += 1
-    fewer = k_of_n(needed, spare - 1, domain.availability) if spare else None
-    return Redundancy(domains, replicas, k_of_n(needed, spare, domain.availability), fewer)
+    needed = ceil_div(active, domain.lot)
+    best: tuple[int, int, int] | None = None
+    for working in sorted({ceil_div(needed, each) for each in range(1, domain.replicas // domain.lot + 1)}):
+        each = ceil_div(needed, working)
+        most = MOST_SPARES if best is None else (best[0] - needed - 1) // each
+        spare = _least_spares(working, domain.availability, target, most)
+        if spare is not None:
+            best = needed + each * spare, working, spare
+        elif best is None:
+            raise InputError(
+                f"spares: an availability of {domain.availability:g} each is too low for objectives.availability "
+                f"{target:g}: more than {MOST_SPARES:,} spares beside {working:,}"
+            )
+    if best is None:
+        raise ValueError("no replica is needed")
+    lots, working, spare = best
+    replicas = active + (lots - needed) * ceil_div(active, needed)
+    fewer = k_of_n(working, spare - 1, domain.availability) if spare else None
+    return Redundancy(working + spare, spare, lots, replicas, k_of_n(working, spare, domain.availability), fewer)
 
 
-def _least_spares(needed: int, availability: float, target: float) -> int:
-    """By doubling, then bisection: each spare more raises the availability."""
+def _least_spares(needed: int, availability: float, target: float, most: int) -> int | None:
+    """Of at most so many, by doubling, then bisection: each spare more raises the availability. None: not enough."""
     if k_of_n(needed, 0, availability) >= target:
         return 0
-    low, high = 0, 1
+    low, high = 0, min(1, most)
     while k_of_n(needed, high, availability) < target:
-        low, high = high, 2 * high
-        if high > MOST_SPARES:
-            raise InputError(
-                f"spares: an availability of {availability:g} each is too low for objectives.availability {target:g}: "
-                f"more than {MOST_SPARES:,} spares beside {needed:,}"
-            )
+        if high == most:
+            return None
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if k_of_n(needed, middle, availability) >= target else (middle, high)

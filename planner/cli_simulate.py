@@ -127,7 +127,8 @@ def simulate(
     ] = False,
 ) -> None:
     """The estimate's fleet tried against arrivals or a trace on a model of the engine's scheduler and block pool."""
-    from planner.simulation import Asked, Fleet, Task, simulate_all  # not needed by any other command's start-up
+    from planner.simulate.asked import Asked
+    from planner.simulation import Fleet, Task, simulate_all  # neither is needed by any other command's start-up
 
     overrides = overrides_of(
         settings,

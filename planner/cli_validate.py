@@ -180,3 +180,38 @@ def _score(
         emit(score.predictions_csv(rows, found, columns), predictions, force=force)
     emit_rows(score.fields(found), score.lines(found), output_format)
     raise typer.Exit(DONE if found.predictions else NOT_FEASIBLE)
+
+
+@validate_app.command(
+    "replay",
+    epilog="\b\nExample: planner validate replay tests/oracles/traces/vllm_truth_RTX4090_Llama-3.1-8B.jsonl "
+    "--meta tests/oracles/traces/vllm_truth_RTX4090_Llama-3.1-8B.meta.json",
+)
+def validate_replay(
+    run: Annotated[Path, typer.Argument(help="A vLLM run's requests with their times, JSON lines; .gz accepted.")],
+    meta: Annotated[Path, typer.Option("--meta", help="The run's model, version, device and settings, JSON.")],
+    gpu: Annotated[str | None, typer.Option(help="Accelerator, where the record does not name it.")] = None,
+    model: Annotated[str | None, typer.Option(help="Shipped name or path, instead of the record's model.")] = None,
+    configs: ConfigsOption = None,
+    timeseries: Annotated[
+        Path | None, typer.Option(help="CSV of running, waiting and kv_cache_pct by second, to compare as well.")
+    ] = None,
+    output_format: FormatOption = Format.text,
+) -> None:
+    """A recorded run through the simulated engine: its TTFT, TPOT and E2E, with fitted constants and without."""
+    from planner import replay_meta, replay_rows, replay_series, replay_setup
+    from planner import validate_replay as score
+
+    check_rows_format(output_format)
+    recorded = replay_rows.read_run(documents.read_text(run, saved.MAX_ORACLE_BYTES), str(run))
+    over_time = (
+        {} if timeseries is None else replay_series.read_series(documents.read_text(timeseries), str(timeseries))
+    )
+    settings = replay_meta.read_meta(meta)
+    prepared = replay_setup.prepare(recorded, settings, str(meta), model=model, gpu=gpu, configs=configs)
+    with counting("replays") as step:
+        found = score.score_replay(prepared, step)
+    compared = replay_series.compare_series(over_time, found.fitted.points)
+    lines = (*score.lines(found), *replay_series.series_lines(compared))
+    emit_rows(score.fields(found) | {"over_time": [asdict(each) for each in compared]}, lines, output_format)
+    raise typer.Exit(DONE if found.within else NOT_FEASIBLE)

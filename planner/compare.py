@@ -8,12 +8,12 @@ from fractions import Fraction
 from planner import __version__
 from planner.cost import per_thousand_usd, successful_requests
 from planner.render.row import Row
-from planner.render.rows import CARRY_ROWS, ROWS
+from planner.render.rows import CARRY_ROWS, DEMAND_ROWS, ROWS
 from planner.render.tables import difference, percent, plain_number, rows_of, show, show_best, show_usd, value
 from planner.report import Change, Comparison, Report
 from planner.units import counted
 
-_ROW = {row.path: row for row in (*ROWS, *CARRY_ROWS)}
+_ROW = {row.path: row for row in (*ROWS, *CARRY_ROWS, *DEMAND_ROWS)}
 _DEVICES = replace(_ROW["cost.billed_usd"], path="cost.lines")
 _LABELS = {
     "cost.other_monthly_usd": ("other monthly lines", "usd"),

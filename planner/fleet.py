@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from planner.availability import Domain, Redundancy, domain_of, redundancy, surviving_a_zone
+from planner.availability import Domain, Redundancy, domain_of, redundancy, surviving_a_zone, together
 from planner.inputs import Commitment, Price, Spares
 from planner.units import ceil_div, counted, scale_up
 
@@ -46,24 +46,25 @@ class SparePlan:
 
 
 def spare_plan(
-    active: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, node: int = 1
+    active: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, unit: int = 1
 ) -> SparePlan:
     """Replicas held beside the active ones.
 
     active: replicas needed
     availability: the fleet's, where spares say how often replicas work
-    node: devices of an instance, which fail together unless spares say otherwise
+    unit: devices of an instance, which are bought together, and fail together unless spares say otherwise
     raises: InputError where an availability cannot be reached
     """
     if active == 0:
         return SparePlan((SpareRule("none", 0, "no active replica"),))
     if availability is None or not spares.by_availability:
         return SparePlan((_plain_rule(active, spares), *_zone_rule(active, spares)))
-    domain = _domain(spares, devices_per_replica, node)
+    domain = _domain(spares, devices_per_replica, unit)
     found = redundancy(active, domain, float(availability))
+    each = ceil_div(found.lots, found.domains) * domain.lot
     text = (
-        f"{counted(found.domains, 'domain')} of {counted(domain.replicas, 'replica')} that fail together, each working "
-        f"{domain.availability:.4%} of the time: enough work {found.availability:.4%} of it"
+        f"{counted(found.domains, 'domain')} of {'at most ' if each > 1 else ''}{counted(each, 'replica')} that fail "
+        f"together, each working {domain.availability:.4%} of the time: enough work {found.availability:.4%} of it"
     )
     asked = SpareRule("availability", found.replicas - active, text)
     upgrade = SpareRule("rolling_upgrade", 1, "one replica at a time is taken out")
@@ -85,28 +86,25 @@ def _zone_rule(active: int, spares: Spares) -> tuple[SpareRule, ...]:
     return (SpareRule("zone", total - active, text),)
 
 
-def _domain(spares: Spares, devices_per_replica: int, node: int) -> Domain:
+def _domain(spares: Spares, devices_per_replica: int, unit: int) -> Domain:
+    node = spares.devices_per_node
     if spares.failures is not None:
-        return domain_of(spares.failures, devices_per_replica, spares.devices_per_node or node)
-    together = (spares.devices_per_node or devices_per_replica) // devices_per_replica
-    return Domain(float(spares.replica_availability or 0), max(1, together))
+        return domain_of(spares.failures, devices_per_replica, node or unit, unit)
+    works = float(spares.replica_availability or 0)
+    return Domain(works, *together(devices_per_replica, node, unit)) if node else Domain(works, 1)
 
 
 def active_within(
-    replicas: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, node: int = 1
+    replicas: int, spares: Spares, availability: Decimal | None = None, devices_per_replica: int = 1, unit: int = 1
 ) -> int:
-    """Most active replicas whose spares fit into this many replicas as well.
-
-    One more on a node takes no fewer in all, nor does the first on one more node; but it may than the last before it:
-    spread more widely, fewer fail together.
-    """
-    each = _domain(spares, devices_per_replica, node).replicas if spares.by_availability else 1
+    """Most active replicas whose spares fit into this many replicas as well, on no more instances."""
+    lots = ceil_div(replicas, _domain(spares, devices_per_replica, unit).lot)
 
     def fit(active: int) -> bool:
-        return active + spare_plan(active, spares, availability, devices_per_replica, node).replicas <= replicas
+        plan = spare_plan(active, spares, availability, devices_per_replica, unit)
+        return active + plan.replicas <= replicas and (plan.redundancy is None or plan.redundancy.lots <= lots)
 
-    full = _most(ceil_div(replicas, each), lambda nodes: fit((nodes - 1) * each + 1)) - 1
-    return full * each + 1 + _most(each - 1, lambda more: fit(full * each + 1 + more)) if full >= 0 else 0
+    return _most(replicas, fit)
 
 
 def _most(high: int, fit: Callable[[int], bool]) -> int:
@@ -118,12 +116,17 @@ def _most(high: int, fit: Callable[[int], bool]) -> int:
     return low
 
 
-def instances_apart(plan: SparePlan, replicas: int, spares: Spares, devices_per_replica: int, price: Price) -> int:
-    """Least instances over which replicas are spread: those that an availability counts on, and those of every zone."""
-    whole = spares.devices_per_node in (None, price.devices)
-    failing_apart = plan.redundancy.domains if plan.redundancy and whole and spares.failures else 0
+def instances_apart(plan: SparePlan, active: int, spares: Spares, devices_per_replica: int, price: Price) -> int:
+    """Least instances over which replicas are spread: those that an availability counts on, and those of every zone.
+
+    Replicas beyond those that survive a zone's loss may run on any of them.
+    """
+    node = spares.devices_per_node or (price.devices if spares.failures else 0)
+    failing_apart = ceil_div(plan.redundancy.lots, max(1, price.devices // node)) if plan.redundancy and node else 0
     fits = price.devices // devices_per_replica
-    return max(failing_apart, _instances_of_zones(replicas, spares.zones, fits) if spares.zones and fits else 0)
+    if not spares.zones or not fits:
+        return failing_apart
+    return max(failing_apart, _instances_of_zones(surviving_a_zone(active, spares.zones), spares.zones, fits))
 
 
 def _instances_of_zones(replicas: int, zones: int, fits: int) -> int:

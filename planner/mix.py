@@ -1,6 +1,6 @@
 """A fleet of several GPU types, each for the sizes of requests that it serves cheapest, against a single type."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
@@ -11,7 +11,7 @@ from planner.deployment import Deployment, deploy
 from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.latency import PERCENTILE, Band, Performance, Speed, longest_answer, mix_of
-from planner.mix_solver import Mixed, cheapest_mix
+from planner.mix_solver import TOLERANCE, Mixed, cheapest_mix, load_of
 from planner.objectives import objectives_of
 from planner.plan import devices_usd, with_retries
 from planner.pool import Pool
@@ -22,7 +22,7 @@ from planner.report import Capacity
 from planner.report_memory import capacity_part
 from planner.report_mix import MixPart, MixPlan
 from planner.serving import Replica
-from planner.sizing import CONCURRENCY_PERCENTILE, SLOT_WAIT_SHARE
+from planner.sizing import CONCURRENCY_PERCENTILE, MOST_REPLICAS, SLOT_WAIT_SHARE
 from planner.units import cents, counted
 
 RATE_STEPS = 20
@@ -30,6 +30,14 @@ RATE_STEPS = 20
 
 LEAST_SHARE = 0.005
 """Of a bucket, that is told: less is shown as 0 %."""
+
+
+MOST_TABLED = 2000
+"""Divided by the number of types: up to twice as many replicas of each are tried one by one, and beyond in steps of at
+most one in so many."""
+
+Single = tuple[Fraction, int]
+"""Of a fleet of one type: dollars a month, and which type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,10 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
     rate = scenarios[0].arrivals_per_s
     if rate is None:
         raise InputError("a mix needs arrivals: --arrivals, or workload.arrivals_per_s")
+    if scenarios[0].workload.tenants:
+        raise InputError(
+            "workload.tenants: how often a mix of types finds prefixes is not predicted: search without --mix"
+        )
     bands = mix_of(scenarios[0]).bands
     rates = [float(rate) * band.share for band in bands]
     offers = [found for found in map(_offered, scenarios) if found is not None]
@@ -66,11 +78,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
         for band, first in zip(bands, judged, strict=True)
     ]
     edges = [0, *(band.tokens for band in bands[:-1])]
-    found = cheapest_mix([offer.usd for offer in offers], rates, capacities)
-    single = _best_single(offers, rates, capacities)
-    cost = _usd(offers, found.replicas)
-    if single is not None and (own := _usd(offers, single.replicas)) <= cost:
-        found, cost = single, own
+    found, cost, single = _cheapest(offers, rates, capacities)
     others = sum((Fraction(each.usd) for each in scenarios[0].other_monthly), Fraction(0))
     return MixPlan(
         parts=tuple(
@@ -78,7 +86,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
                 choice=_label(offer),
                 active_replicas=count,
                 devices=count * offer.deployment.ranks.devices,
-                monthly_usd=cents(_fleet_usd(offer, count)),
+                monthly_usd=cents(_usd([offer], [count])),
                 serves=tuple(
                     f"{shares[place]:.0%} of prompts of {above + 1:,} to {counted(band.tokens, 'token')}"
                     for above, band, shares in zip(edges, bands, found.shares, strict=True)
@@ -89,8 +97,8 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
             if count
         ),
         monthly_usd=cents(cost + others),
-        best_single=_label(offers[single.replicas.index(max(single.replicas))]) if single else None,
-        best_single_monthly_usd=cents(_usd(offers, single.replicas) + others) if single else None,
+        best_single=_label(offers[single[1]]) if single else None,
+        best_single_monthly_usd=cents(single[0] + others) if single else None,
     )
 
 
@@ -141,33 +149,99 @@ def _capacity(offer: Offered, band: Band, *, first_token: bool) -> float:
     return low
 
 
-def _best_single(
+def _cheapest(
     offers: Sequence[Offered], rates: Sequence[float], capacities: Sequence[Sequence[float]]
-) -> Mixed | None:
-    """The cheapest fleet of one type that serves all buckets; None where no type does."""
-    best: tuple[Fraction, int, int] | None = None
-    for kind in range(len(offers)):
-        of_buckets = [of_types[kind] for of_types in capacities]
-        if not all(capacity > 0 for capacity in of_buckets):
-            continue
-        count = ceil(sum(rate / capacity for rate, capacity in zip(rates, of_buckets, strict=True)))
-        usd = _fleet_usd(offers[kind], count)
-        if best is None or usd < best[0]:
-            best = usd, kind, count
-    if best is None:
-        return None
-    _, kind, count = best
-    shares = tuple(float(place == kind) for place in range(len(offers)))
-    return Mixed(tuple(count if place == kind else 0 for place in range(len(offers))), (shares,) * len(rates))
+) -> tuple[Mixed, Fraction, Single | None]:
+    """(the cheapest fleet, what it costs, the cheapest of one type that serves all buckets)."""
+    loads = [
+        [load_of(rate, of_types[kind]) for rate, of_types in zip(rates, capacities, strict=True) if of_types[kind] > 0]
+        for kind in range(len(offers))
+    ]
+    needs = [_needed(sum(of_type)) for of_type in loads]
+    whole = [kind for kind, of_type in enumerate(loads) if len(of_type) == len(rates) and needs[kind] <= MOST_REPLICAS]
+    singles = [(usd, kind) for kind in whole if (usd := _fleet_usd(offers[kind], needs[kind])) is not None]
+    single = min(singles, default=None)
+    exact = max(1, MOST_TABLED // len(offers))
+    tables = [
+        _table(offer, need, single[0] if single else None, exact) for offer, need in zip(offers, needs, strict=True)
+    ]
+    found = _trimmed(offers, cheapest_mix(tables, rates, capacities), rates, capacities)
+    cost = _usd(offers, found.replicas)
+    if single is None or cost < single[0]:
+        return found, cost, single
+    of_types = range(len(offers))
+    counts = tuple(needs[kind] if kind == single[1] else 0 for kind in of_types)
+    return Mixed(counts, (tuple(float(kind == single[1]) for kind in of_types),) * len(rates)), single[0], single
+
+
+def _needed(load: float) -> int:
+    """Replicas for so many replicas' load."""
+    return ceil(load - TOLERANCE)
+
+
+def _table(offer: Offered, need: int, most_usd: Fraction | None, exact: int) -> list[tuple[int, Fraction]]:
+    """Numbers of replicas, and what each costs: those of which no larger one costs as little.
+
+    need: for all that the type serves
+    most_usd: of a fleet that is known; more is not worth a thought
+    """
+    found = [(0, Fraction(0))]
+    for count in _counts(min(need, MOST_REPLICAS), exact):
+        if most_usd is not None and count * offer.usd > most_usd:
+            break
+        usd = _fleet_usd(offer, count)
+        if usd is not None:
+            found.append((count, usd))
+    kept: list[tuple[int, Fraction]] = []
+    for count, usd in reversed(found):
+        if not kept or usd < kept[-1][1]:
+            kept.append((count, usd))
+    return kept[::-1]
+
+
+def _counts(need: int, exact: int) -> Iterator[int]:
+    """1 to need: every number, and beyond twice `exact` in steps of at most one in so many."""
+    count = 1
+    while count < need:
+        yield count
+        count += max(1, count // exact)
+    if need:
+        yield need
+
+
+def _trimmed(
+    offers: Sequence[Offered], found: Mixed, rates: Sequence[float], capacities: Sequence[Sequence[float]]
+) -> Mixed:
+    """The least replicas that cost no more and do the work: whole instances and steps leave some with none."""
+    replicas = []
+    for kind, (offer, count) in enumerate(zip(offers, found.replicas, strict=True)):
+        work = [
+            shares[kind] * load_of(rate, of_types[kind])
+            for shares, rate, of_types in zip(found.shares, rates, capacities, strict=True)
+            if of_types[kind] > 0
+        ]
+        need = _needed(sum(work))
+        costs = {each: _fleet_usd(offer, each) for each in range(min(need, count), count + 1)}
+        replicas.append(min((usd, each) for each, usd in costs.items() if usd is not None)[1])
+    return Mixed(tuple(replicas), found.shares)
 
 
 def _usd(offers: Sequence[Offered], counts: Sequence[int]) -> Fraction:
-    return sum((_fleet_usd(offer, count) for offer, count in zip(offers, counts, strict=True)), Fraction(0))
+    costs = [_fleet_usd(offer, count) for offer, count in zip(offers, counts, strict=True)]
+    return sum((usd for usd in costs if usd is not None), Fraction(0))
 
 
-def _fleet_usd(offer: Offered, active: int) -> Fraction:
-    """Dollars a month of so many active replicas of a type, its own spares and whole instances included."""
-    return devices_usd(offer.deployment, offer.capacity, active) if active else Fraction(0)
+def _fleet_usd(offer: Offered, active: int) -> Fraction | None:
+    """Dollars a month of so many active replicas of a type, its own spares and whole instances included.
+
+    None where no spares reach the availability that is asked for
+    """
+    if not active:
+        return Fraction(0)
+    try:
+        return devices_usd(offer.deployment, offer.capacity, active)
+    except InputError:
+        return None
 
 
 def _label(offer: Offered) -> str:

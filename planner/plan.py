@@ -1,7 +1,7 @@
 """The straight line: Scenario -> Report."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -101,6 +101,29 @@ def monthly_usd(scenario: Scenario, counts: Iterable[int]) -> dict[int, Decimal]
     deployment = deploy(scenario)
     capacity = capacity_part(deployment, governing_rank(deployment).pool)
     return {count: _monthly_usd(scenario, _fleet(deployment, capacity, count)) for count in counts}
+
+
+def least_usd(scenarios: Sequence[Scenario]) -> list[Decimal | str]:
+    """What the fleet that each of these needs costs a month, as estimate has it, or why none serves it.
+
+    scenarios: alike but for their load
+    raises: InputError where their parts do not go together
+    """
+    deployment = deploy(scenarios[0])
+    rank = governing_rank(deployment)
+    capacity = capacity_part(deployment, rank.pool)
+    if not capacity.requests_per_replica:
+        return [_binding(deployment, rank, capacity, Sizing((), None, None))[1]] * len(scenarios)
+    speed, _ = _speed(deployment, rank.pool)
+    return [_least_usd(replace(deployment, scenario=each), capacity, speed) for each in scenarios]
+
+
+def _least_usd(deployment: Deployment, capacity: Capacity, speed: Speed | None) -> Decimal | str:
+    scenario = deployment.scenario
+    sizing = size(with_retries(scenario), capacity, speed)
+    if sizing.replicas is None:
+        return sizing.binding.text
+    return _monthly_usd(scenario, _fleet(deployment, capacity, sizing.replicas))
 
 
 def devices_usd(deployment: Deployment, capacity: Capacity, active: int) -> Fraction:
@@ -225,7 +248,7 @@ def _fleet(deployment: Deployment, capacity: Capacity, active: int) -> Fleet:
     scenario, per_replica = deployment.scenario, deployment.ranks.devices
     plan = fleet.spare_plan(active, *_spare_rule(deployment))
     found, replicas = plan.redundancy, active + plan.replicas
-    spread = fleet.instances_apart(plan, replicas, scenario.spares, per_replica, scenario.price)
+    spread = fleet.instances_apart(plan, active, scenario.spares, per_replica, scenario.price)
     bill = fleet.bill(replicas, per_replica, scenario.price, scenario.commitment, spread)
     return Fleet(
         active_replicas=active,

@@ -52,8 +52,30 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
     if scenario.engine_options.dtype == "auto" and asked and dtype != asked:
         lines.append(f"served in {dtype}: {_substitution(deployment, asked)}")
     lines.append("every active request is reserved at the full context: the safe floor of what fits")
+    lines.extend(_prefix_assumptions(scenario))
     lines.extend(_speed_assumptions(deployment, latency) if latency else ())
     return (*lines, *deployment.stack.notes, *deployment.notes)
+
+
+def _prefix_assumptions(scenario: Scenario) -> Iterator[str]:
+    """How often a shared prefix is found."""
+    workload = scenario.workload
+    if workload.prefix is None or not scenario.engine_options.prefix_caching:
+        return
+    if workload.tenants is None:
+        yield (
+            f"{workload.prefix.request_share:.0%} of the requests find the shared prefix cached, as given: "
+            "workload.tenants says among whom it is shared, and what of it a finite cache keeps"
+        )
+        return
+    given = workload.tenants.popularity or workload.tenants.prefix_popularity
+    yield (
+        "prefixes are found as often as Che's approximation of a cache that drops the least recently used says: "
+        "requests independent, spread evenly over replicas without regard to their prefix, "
+        f"{'popularity as given' if given else 'every tenant and prefix equally popular'}"
+    )
+    if workload.tenants.cache_scope == "per_tenant":
+        yield "the scope of cached prefixes is set from the authenticated identity (cache_salt in vLLM), not by clients"
 
 
 def _speed_assumptions(deployment: Deployment, latency: Latency) -> Iterator[str]:
@@ -241,6 +263,11 @@ def _fleet_warnings(deployment: Deployment, fleet: Fleet) -> list[str]:
     if spares.failures and spares.devices_per_node is None and price.devices == 1:
         found.append(
             "devices sold one by one are taken to fail one by one: spares.devices_per_node says how many share a node"
+        )
+    if spares.by_availability and (spares.devices_per_node or 0) > price.devices:
+        found.append(
+            f"whoever sells {'an instance' if price.sold_whole else 'devices'} decides on which node: the availability "
+            f"counts on {fleet.spare_rules[0].text.partition(',')[0]}"
         )
     if price.sold_whole and price.devices < deployment.ranks.devices:
         found.append(f"one replica of {deployment.ranks.devices} devices spans several {price.unit}")

@@ -14,7 +14,7 @@ from planner.printable import Printable
 from planner.report_base import Basis, Part
 from planner.report_demand import DemandRange, GrowthMonth
 from planner.report_money import Cost as Cost
-from planner.report_money import PrefixReuse
+from planner.report_money import Isolation, PrefixReuse
 from planner.report_simulation import Simulation
 
 
@@ -343,16 +343,29 @@ class Report(Part):
     cost: Cost | None
     carry: Carry | None
     prefix: PrefixReuse | None
+    isolation: Isolation | None = None
+    """None where the workload gives no tenants, or how often they find a prefix is not predicted."""
     growth: tuple[GrowthMonth, ...]
     """Empty where the scenario gives no growth."""
     demand: DemandRange | None
-    """None where nothing is uncertain, or no world has a plan."""
+    """None where nothing is uncertain."""
     simulation: Simulation | None = None
     """Of the fleet under a load, where one was run."""
     assumptions: tuple[Printable, ...]
     warnings: tuple[Printable, ...]
     derivations: tuple[Derivation, ...]
     sources: tuple[Source, ...]
+
+    @property
+    def last_month(self) -> GrowthMonth | None:
+        """Of the growing load; None where it does not grow."""
+        return self.growth[-1] if self.growth else None
+
+    @property
+    def growth_usd(self) -> Decimal | None:
+        """All months of growth together; None where it does not grow, or some month is not served."""
+        costs = [month.monthly_usd for month in self.growth if month.monthly_usd is not None]
+        return sum(costs, Decimal(0)) if costs and len(costs) == len(self.growth) else None
 
 
 class Change(Part):

@@ -17,6 +17,8 @@ class GrowthMonth(Part):
     """None where no fleet serves it."""
     billed_devices: int | None
     monthly_usd: Decimal | None
+    reason: Printable | None = None
+    """Why no fleet serves it; None where one does."""
 
 
 class World(Part):
@@ -31,21 +33,23 @@ class World(Part):
     monthly_usd: Decimal | None
     regret: float | None
     """Of the fleet of least regret, in this world [USD^1.2]."""
+    reason: Printable | None = None
+    """Why no fleet serves it; None where one does."""
 
 
 class DemandRange(Part):
-    """What the plan comes to over all worlds, and the fleet that one regrets least."""
+    """What the plan comes to over all worlds, and the fleet that one regrets least; None where no world has a plan."""
 
     worlds: tuple[World, ...]
-    active_replicas_low: int
-    active_replicas_high: int
-    monthly_usd_low: Decimal
-    monthly_usd_high: Decimal
+    active_replicas_low: int | None
+    active_replicas_high: int | None
+    monthly_usd_low: Decimal | None
+    monthly_usd_high: Decimal | None
     infeasible_share: float
     """Probability of the worlds that no fleet serves."""
-    least_regret_replicas: int
+    least_regret_replicas: int | None
     """Active ones."""
-    least_regret_monthly_usd: Decimal
-    """In the middle world."""
+    least_regret_monthly_usd: Decimal | None
+    """In the middle world; None also where its figures do not go together."""
     enough_share: float
     """Probability that it is enough."""

@@ -73,3 +73,40 @@ class PrefixReuse(Part):
     """Dollars a month for the devices that are not needed; None where nothing is claimed."""
     money: Printable
     """What reuse saves in money, or why it saves none."""
+
+
+class CacheScope(Part):
+    """The plan where a request may find the cached prefixes of one scope."""
+
+    prefixes: int
+    """Different ones in the cache, each with its own blocks."""
+    hit_rate: float | None
+    """Of the requests that begin with a prefix, the share that finds it cached; None where no fleet serves the load."""
+    stays_s: float | None
+    """How long a prefix stays after its last request has ended (Che's characteristic time); None where it is never
+    evicted, or there is no fleet."""
+    free_tokens: int | None
+    """Of one cache, what running requests do not hold with what is their own; None where there is no fleet."""
+    active_replicas: int | None
+    billed_devices: int | None
+    monthly_usd: Decimal | None
+    binding_limit: Printable
+    binding_reason: Printable
+
+
+class Isolation(Part):
+    """What it costs that tenants do not find one another's cached prefixes."""
+
+    tenants: int
+    cache_scope: Literal["shared", "per_tenant"]
+    """That the report plans with."""
+    shared: CacheScope
+    """One scope for all tenants."""
+    per_tenant: CacheScope
+    """One scope for each, from the authenticated identity."""
+    hit_rate_lost: float | None
+    """Hit rate of the shared scope less that of one per tenant."""
+    monthly_usd: Decimal | None
+    """Dollars a month of one scope per tenant less those of the shared one; None where one of them has no fleet."""
+    money: Printable
+    """What isolation costs, or why it costs nothing."""

@@ -38,6 +38,10 @@ STATE_KERNELS = 2
 """Convolution and recurrence."""
 FLOPS_PER_STATE = 6
 """A token decays, updates and reads each number of a recurrent state: three multiply-adds [FLOP]."""
+UNPACKED = (8, 12)
+"""Compute capabilities where vLLM runs FlashAttention-2, which packs a group's query heads in steps of decodes only."""
+TILE_ROWS = 128
+"""Rows of its tiles, of which a decode that shares its step with prompts uses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,14 @@ class Step:
     prompts: tuple[Prompt, ...] = ()
     prompt_ranks: float | None = None
     """Data-parallel ranks that run such prompts at once, the others decodes only; None: all."""
+
+    beside_prompts: bool = False
+    """Its prompts are priced apart."""
+
+    @property
+    def mixed(self) -> bool:
+        """Decodes share the step with prompts."""
+        return self.decodes > 0 and (self.beside_prompts or bool(self.prompts))
 
     def everywhere(self, dp: int) -> int:
         """Tokens of all data-parallel ranks, which the experts see together."""
@@ -215,7 +227,7 @@ def experts_terms(experts: Experts, work: RankWork, times: KernelTimes, tokens: 
 
 def mixer_terms(mixer: Mixer, work: RankWork, times: KernelTimes, step: Step) -> Terms:
     """Attention or state of one layer: the decodes' kernel and the prompts'."""
-    total = _decode(mixer, work, times, step.decodes, step.kv_tokens) if step.decodes else Terms()
+    total = _decode(mixer, work, times, step) if step.decodes else Terms()
     for prompt in step.prompts:
         total += _prefill(mixer, work, times, prompt)
     return total
@@ -243,8 +255,8 @@ def visible(mixer: Mixer, tokens: float) -> float:
     return tokens
 
 
-def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, batch: int, kv_tokens: float) -> Terms:
-    rules, tp = work.rules, work.ranks.tp
+def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, step: Step) -> Terms:
+    rules, tp, batch, kv_tokens = work.rules, work.ranks.tp, step.decodes, step.kv_tokens
     fp8 = rules.fp8 and not (isinstance(mixer, Attention) and mixer.ignores_kv_dtype)
     keys = ("fp8", "bfloat16") if fp8 else ("bfloat16",)
     seen = visible(mixer, kv_tokens)
@@ -266,7 +278,24 @@ def _decode(mixer: Mixer, work: RankWork, times: KernelTimes, batch: int, kv_tok
     heads, kv_heads = max(1, mixer.query_heads // tp), rank_kv_heads(mixer.kv_heads, tp)
     width = (mixer.key_dim + mixer.value_dim) / 2
     element = token_bytes(mixer, rules) / (kv_heads * (mixer.key_dim + mixer.value_dim))
-    return times.decode_attention(decode_work(heads, kv_heads, width, batch, seen, element), constants)
+    done = decode_work(heads, kv_heads, width, batch, seen, element)
+    packed = times.decode_attention(done, constants)
+    unpacked = step.mixed and rules.one_pool and rules.sm in UNPACKED and not fp8
+    return max(packed, unpacked_decode(done, times), key=lambda terms: terms.seconds) if unpacked else packed
+
+
+def unpacked_decode(packed: Work, times: KernelTimes) -> Terms:
+    """Attention of decodes by a kernel that gives each query head a tile of its own, as large as a prompt's.
+
+        f = m f_1, priced as a prompt's attention; its reads of the cache hide behind it
+
+    packed: f_1, FLOPs of the useful rows [FLOP]
+    times: prices of kernels [1]
+    returns: terms of one layer [s]
+    assumes: m = 128, inferred from steps of two vLLM runs (tests/oracles/traces)
+    source: Dao-AILab/flash-attention, csrc/flash_attn/flash_api.cpp (seqlenq_ngroups_swapped)
+    """
+    return times.prefill_attention(Work(0.0, TILE_ROWS * packed.flops), ("bfloat16",))
 
 
 def _latent_bytes(mixer: LatentAttention, work: RankWork) -> float:

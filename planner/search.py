@@ -8,10 +8,10 @@ With jobs=None, joblib.parallel_config decides how many workers there are and wh
 
 import hashlib
 import re
-import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from planner import __version__
@@ -20,12 +20,14 @@ from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.mix import plan_mix
 from planner.mix_solver import check_solver
-from planner.plan import estimate
+from planner.regrets import Horizon, check_demand, horizon_of, search_demand
 from planner.report import Cost, Fleet, Report
 from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.space import Space, Trial
+from planner.tenants import plan_tenants
 from planner.tensors import EXPERT_SPLITS
+from planner.workers import each_done
 
 MOST_MIXED = 200
 """Choices of which a mix may be made."""
@@ -47,6 +49,8 @@ class _Planned:
     assumptions: tuple[str, ...] | None
     """None: no candidate said any."""
     warnings: tuple[str, ...] | None
+    horizons: tuple[tuple[Choice, Horizon], ...]
+    """What its candidates cost by world; empty where demand neither grows nor is uncertain."""
 
 
 def search(
@@ -69,13 +73,16 @@ def search(
     if mix:
         check_solver()
     trials = tuple(space.trials(experts=_has_experts(scenario)))
+    check_demand(scenario, len(trials), one_price=len(space.offers) == 1 and space.offers[0].price is not None)
     planned = []
-    for each in _planned(scenario, [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)], jobs):
+    batches = [trials[i : i + BATCH] for i in range(0, len(trials), BATCH)]
+    for each in each_done(partial(_plan, scenario), batches, jobs, BATCHES_PER_ROUND):
         planned.append(each)
         step(min(BATCH * len(planned), len(trials)), len(trials))
     outcomes = tuple(dict.fromkeys(chain.from_iterable(each.outcomes for each in planned)))
     _check_not_one_reason(outcomes)
-    served = any(isinstance(each, Candidate) for each in outcomes)
+    candidates = ranked(each for each in outcomes if isinstance(each, Candidate))
+    horizons = dict(chain.from_iterable(each.horizons for each in planned))
     return SearchResult(
         planner_version=__version__,
         inputs_digest=_digest(scenario, space),
@@ -83,9 +90,12 @@ def search(
         space=_space_facts(space),
         tried=len(trials),
         merged=len(trials) - len(outcomes),
-        candidates=ranked(each for each in outcomes if isinstance(each, Candidate)),
+        candidates=candidates,
         rejected=tuple(each for each in outcomes if isinstance(each, Rejected)),
-        mix=_mix(scenario, trials) if mix and served else None,
+        mix=_mix(scenario, trials) if mix and candidates else None,
+        demand=search_demand(scenario, {each.choice: horizons[each.choice] for each in candidates})
+        if horizons
+        else None,
         assumptions=(*_price_assumption(space), *_in_all(each.assumptions for each in planned)),
         warnings=_in_all(each.warnings for each in planned),
     )
@@ -133,50 +143,20 @@ def _front(candidates: Sequence[Candidate]) -> set[int]:
     return {i for *_, i in front}
 
 
-def _planned(scenario: Scenario, batches: Sequence[Sequence[Trial]], jobs: int | None) -> Iterator[_Planned]:
-    """Each batch planned, in order: here, or by joblib's workers in rounds."""
-    if jobs == 1:
-        yield from (_plan(scenario, batch) for batch in batches)
-        return
-    import joblib
-
-    with ExitStack() as stack:
-        with _uninterrupted():
-            workers = stack.enter_context(joblib.Parallel(n_jobs=jobs))
-            if jobs is not None:
-                workers([joblib.delayed(int)()])  # so that every worker starts here
-        size = BATCHES_PER_ROUND * joblib.effective_n_jobs(jobs)
-        for i in range(0, len(batches), size):
-            yield from workers(joblib.delayed(_plan)(scenario, batch) for batch in batches[i : i + size])
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold interrupts back, for good in processes that start here: a terminal stops this one, and it stops them."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    from multiprocessing import resource_tracker
-
-    resource_tracker.ensure_running()  # else it is started with the first worker, and lets interrupts through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _plan(scenario: Scenario, trials: Sequence[Trial]) -> _Planned:
     outcomes, assumptions, warnings = [], [], []
+    horizons: dict[Choice, Horizon] = {}
     for trial in trials:
         outcome, report = _outcome(scenario, trial)
         outcomes.append(outcome)
         if report and isinstance(outcome, Candidate):
             assumptions.append(report.assumptions)
             warnings.append(report.warnings)
+            if outcome.choice not in horizons and (found := horizon_of(_scenario_of(scenario, trial))):
+                horizons[outcome.choice] = found
     if not assumptions:
-        return _Planned(tuple(outcomes), None, None)
-    return _Planned(tuple(outcomes), _in_all(assumptions), _in_all(warnings))
+        return _Planned(tuple(outcomes), None, None, ())
+    return _Planned(tuple(outcomes), _in_all(assumptions), _in_all(warnings), tuple(horizons.items()))
 
 
 def _in_all(remarks: Iterable[tuple[str, ...] | None]) -> tuple[str, ...]:
@@ -188,7 +168,7 @@ def _in_all(remarks: Iterable[tuple[str, ...] | None]) -> tuple[str, ...]:
 
 def _outcome(scenario: Scenario, trial: Trial) -> tuple[Candidate | Rejected, Report | None]:
     try:
-        report = estimate(_scenario_of(scenario, trial))
+        report = plan_tenants(_scenario_of(scenario, trial))
     except InputError as error:
         return _refused(trial, error), None
     if report.fleet is None or report.cost is None or not report.meets_objectives:

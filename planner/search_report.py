@@ -97,6 +97,46 @@ class SpaceFacts(Part):
     max_num_seqs: tuple[int | None, ...]
 
 
+class SearchWorld(Part):
+    """One combination of low, mid and high values of what is uncertain, over all months of growth."""
+
+    values: tuple[Printable, ...]
+    """path=value of each; none where only growth is given."""
+    weight: float
+    """Its probability."""
+    least_usd: Decimal | None
+    """Of the candidate that is cheapest in it, all months together; None where no candidate serves it."""
+    unserved: Printable | None
+    """Why the cheapest as given does not serve it, where no candidate does."""
+
+
+class Regretted(Part):
+    """What a candidate costs over the worlds, resized every month, and how much one regrets to have chosen it."""
+
+    choice: Choice
+    by_world_usd: tuple[Decimal | None, ...]
+    """All months together; None where it does not serve every month."""
+    mean_usd: Decimal | None
+    """Over the worlds that it serves, by probability."""
+    most_over_usd: Decimal | None
+    """The most by which it exceeds the cheapest of a world."""
+    regret: float
+    """Mean by probability over the worlds that it serves [USD^1.2]."""
+    unserved_share: float
+    """Probability of the worlds that it does not serve and another candidate does."""
+
+
+class SearchDemand(Part):
+    """Every candidate over the months of a growing load and the worlds of an uncertain one."""
+
+    months: int
+    worlds: tuple[SearchWorld, ...]
+    infeasible_share: float
+    """Probability of the worlds that no candidate serves."""
+    regretted: tuple[Regretted, ...]
+    """By unserved_share, then regret, the least first: the first is the search's pick."""
+
+
 class SearchResult(Part):
     """One search."""
 
@@ -116,6 +156,8 @@ class SearchResult(Part):
     """In the order tried."""
     mix: MixPlan | None
     """The cheapest fleet of several types; None where none was asked for."""
+    demand: SearchDemand | None = None
+    """None where the scenario gives neither growth nor anything uncertain, or no choice serves the load as given."""
     assumptions: tuple[Printable, ...]
     """What holds for every candidate."""
     warnings: tuple[Printable, ...]

@@ -3,13 +3,16 @@
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from planner.input_types import Count, CountOrNone, Input, Number, Positive, PositiveShare, Share
 from planner.printable import Name, Printable
+from planner.units import counted
 
+MOST_WEIGHTS = 100
+"""Of tenants or prefixes whose popularity is given one by one."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "max")
 
 
@@ -40,7 +43,33 @@ class Prefix(Input):
     shared_tokens: CountOrNone
     """Length of the shared prefix."""
     request_share: Share
-    """Share of the requests that begin with it and find it cached."""
+    """Share of the requests that begin with it; all of them find it cached, unless the workload gives tenants."""
+
+
+class Tenants(Input):
+    """Who shares the service, and which of them may reuse what another left in the prefix cache."""
+
+    count: Count
+    """Tenants that share the service."""
+    cache_scope: Literal["shared", "per_tenant"]
+    """Whose cached prefixes a request may find: any tenant's, or its own only. The scope comes from the authenticated
+    identity, never from what a client says."""
+    prefixes: Count = 1
+    """Different prefixes of prefix.shared_tokens each, the same ones for every tenant."""
+    popularity: Annotated[tuple[Positive, ...], Field(max_length=MOST_WEIGHTS)] | None = None
+    """Requests of each tenant, over one another; absent: equal."""
+    prefix_popularity: Annotated[tuple[Positive, ...], Field(max_length=MOST_WEIGHTS)] | None = None
+    """Requests that begin with each prefix, over one another; absent: equal."""
+
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> "Tenants":
+        for name, weights, count in (
+            ("popularity", self.popularity, self.count),
+            ("prefix_popularity", self.prefix_popularity, self.prefixes),
+        ):
+            if weights is not None and len(weights) != count:
+                raise ValueError(f"{name} has {counted(len(weights), 'weight')} and needs {count:,}, one each")
+        return self
 
 
 class Objectives(Input):
@@ -77,6 +106,8 @@ class Workload(Input):
     requests_per_month: Count | None = None
     """Requests submitted in a month."""
     prefix: Prefix | None = None
+    tenants: Tenants | None = None
+    """Who shares the prefix; planner then computes how often it is found in a finite cache."""
     success_share: PositiveShare = Decimal(1)
     """Share of the submitted requests that end well, after every retry."""
     retries_per_failure: Annotated[Number, Field(le=1000)] = Decimal(0)
@@ -106,6 +137,12 @@ class Workload(Input):
                 "concurrency or arrivals_per_s is needed: how many requests are active, or arrive; requests_per_month "
                 "with peak_to_mean also says it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tenants_share_a_prefix(self) -> "Workload":
+        if self.tenants and self.prefix is None:
+            raise ValueError("tenants needs prefix: what their prompts begin with, and in how many of the requests")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from math import comb
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.availability import Domain, domain_of, k_of_n, node_availability, redundancy, surviving_a_zone
@@ -61,18 +61,96 @@ def test_a_repair_of_no_time_needs_no_spare_but_for_upgrades() -> None:
 def test_enough_is_left_when_the_spare_nodes_are_down(active: int, each: int, works: float, target: float) -> None:
     domain = Domain(works, each)
     found = redundancy(active, domain, target)
-    spare = found.domains - -(-active // each)
     fullest = -(-found.replicas // found.domains)
     assert fullest <= each
-    assert found.replicas - spare * fullest >= active
+    assert found.replicas - found.spare * fullest >= active
     assert found.availability >= target
-    assert redundancy(active, domain, target**0.5).domains >= found.domains
+    assert redundancy(active, domain, target**0.5).lots >= found.lots
 
 
 def test_a_node_takes_its_replicas_with_it() -> None:
-    """Three replicas, two to a node: one node may fail, so three nodes hold five, two of them spare."""
-    found = redundancy(3, Domain(0.999, 2), 0.9999)
-    assert (found.domains, found.replicas) == (3, 5)
+    """Three replicas, nodes of two sold whole: one node may fail, so three nodes hold five, two of them spare."""
+    found = redundancy(3, Domain(0.999, 2, lot=2), 0.9999)
+    assert (found.domains, found.lots, found.replicas) == (3, 3, 5)
+
+
+def test_devices_sold_one_by_one_are_spread_so_that_the_fewest_are_bought() -> None:
+    """Eight replicas, nodes of eight that work 99 % of the time, 99.9 % asked for.
+
+    In one node and a spare of as many they are 16 devices, by fours in two nodes and a spare one 12. By twos, four
+    nodes and a spare, they are 10: 0.99^5 + 5 x 0.01 x 0.99^4 = 99.902 %. On nodes of their own they are 10 too, on
+    more nodes: one of nine may fail for 99.656 % only.
+    """
+    found = redundancy(8, Domain(0.99, 8), 0.999)
+    assert (found.domains, found.spare, found.replicas) == (5, 1, 10)
+    assert found.availability == pytest.approx(0.99902, abs=5e-6)
+    assert redundancy(8, Domain(0.99, 8, lot=8), 0.999).replicas == 16
+    assert redundancy(8, Domain(0.99, 8, lot=4), 0.999).replicas == 12
+
+
+def spreads(replicas: int, each: int) -> list[list[int]]:
+    """Every even spread of replicas over nodes of at most so many, the fullest node first."""
+    least = -(-replicas // each)
+    return [[replicas // n + (i < replicas % n) for i in range(n)] for n in range(least, replicas + 1)]
+
+
+def binomial(nodes: int, down: int, works: float) -> float:
+    """Share of the time that at most so many of the nodes are down."""
+    return sum(comb(nodes, i) * (1 - works) ** i * works ** (nodes - i) for i in range(down + 1))
+
+
+@given(st.integers(1, 25), st.integers(1, 8), st.sampled_from((0.8, 0.9, 0.99, 0.999)), st.sampled_from((0.9, 0.99)))
+def test_no_smaller_purchase_meets_the_same_availability(active: int, each: int, works: float, target: float) -> None:
+    """Whatever the number of nodes, and of those that may fail, by trying all."""
+    found = redundancy(active, Domain(works, each), target)
+    assert found.lots == found.replicas
+    for replicas in range(active, found.replicas):
+        for nodes in spreads(replicas, each):
+            for down in range(len(nodes)):
+                enough = sum(nodes[down:]) >= active
+                assert not (enough and binomial(len(nodes), down, works) >= target), (nodes, down)
+
+
+SPARES = (
+    {"failures": "llama-3-training"},
+    {"failures": "llama-3-training", "devices_per_node": 8},
+    {"failures": "llama-3-training", "devices_per_node": 4, "zones": 3},
+    {"replica_availability": "0.95", "devices_per_node": 8},
+    {"replica_availability": "0.99", "devices_per_node": 16, "zones": 2},
+    {"replica_availability": "0.9"},
+)
+
+
+@given(
+    st.integers(1, 900),
+    st.integers(0, 40),
+    st.sampled_from(SPARES),
+    st.sampled_from(("0.9", "0.99", "0.9999")),
+    st.sampled_from(({}, {"devices": 8, "instance": "node"}, {"devices": 2}, {"instance": "one"})),
+    st.sampled_from((None, {"devices": 8, "price": 2}, {"devices": 12, "price": 0.5, "peak_hours_share": "0.3"})),
+    st.sampled_from((1, 2)),
+)
+@settings(deadline=None)
+def test_more_concurrency_never_costs_less(
+    concurrency: int,
+    more: int,
+    spares: dict[str, Any],
+    target: str,
+    sold: dict[str, Any],
+    commitment: dict[str, Any] | None,
+    tp: int,
+) -> None:
+    """However devices are sold, whatever fails together: 8 replicas on nodes of 8 cost more than 9 once."""
+
+    def cost(active: int) -> Decimal:
+        workload = {**CHAT, "concurrency": active, "objectives": {"availability": target}}
+        given: dict[str, Any] = {"commitment": commitment} if commitment else {}
+        given |= {"workload": workload, "price": {"usd_per_hour": 4, **sold}, "parallelism": {"tp": tp}}
+        found = planned(spares, **given).cost
+        assert found is not None
+        return found.monthly_usd
+
+    assert cost(concurrency) <= cost(concurrency + more)
 
 
 def test_a_node_fails_with_any_of_its_devices() -> None:
@@ -190,3 +268,12 @@ def test_availability_without_its_figures_is_refused(
 def test_a_failure_rate_of_ones_own() -> None:
     failures = Failures(device_hours_per_failure=Decimal(80_000), mttr_hours=Decimal(2), source="our incident log")
     assert node_availability(failures, 8) == pytest.approx(10_000 / 10_002)
+
+
+def test_a_spread_that_the_price_does_not_make_sure_of_is_warned_of() -> None:
+    """Nodes of eight whose devices are sold one by one: the plan counts on where they stand."""
+    rule = {"failures": "llama-3-training", "devices_per_node": 8}
+    warned = "whoever sells devices decides on which node: the availability counts on 4 domains of 1 replica that fail"
+    assert any(each.startswith(warned) for each in planned(rule, "0.9999").warnings)
+    price: dict[str, Any] = {"usd_per_hour": 8, "devices": 8, "instance": "node"}
+    assert not any("decides on which node" in each for each in planned(rule, "0.9999", price=price).warnings)

@@ -22,7 +22,7 @@ from planner.saved import read
 from tests.scenarios import EXAMPLES, ROOT
 
 COMMANDS = ("estimate", "compare", "simulate", "search", "check", "report", "import", "schema", "catalog")
-VALIDATE = ("memory", "logs", "kernels", "serving", "throughput")
+VALIDATE = ("memory", "logs", "kernels", "serving", "throughput", "replay")
 ESTIMATE = ("estimate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat")
 TOO_SMALL = ("estimate", "--model", "llama-3.1-70b", "--gpu", "l4", "--workload", "chat")
 EXAMPLE = {
@@ -421,7 +421,12 @@ def fitting(schema: dict[str, Any], value: object, root: dict[str, Any]) -> list
 
 SHIPPED = {
     **{kind: sorted((catalog.bundled() / folder).glob("*.yaml")) for kind, folder in catalog.FOLDERS.items()},
-    "scenario": [EXAMPLES / "16k.yaml", EXAMPLES / "32k.yaml", EXAMPLES.parent / "fleet-cost" / "assistant.yaml"],
+    "scenario": [
+        EXAMPLES / "16k.yaml",
+        EXAMPLES / "32k.yaml",
+        EXAMPLES.parent / "fleet-cost" / "assistant.yaml",
+        EXAMPLES.parent / "tenants" / "assistant.yaml",
+    ],
 }
 
 

@@ -6,20 +6,29 @@ from typing import Any
 import pytest
 
 from planner.compare import _LABELS, changed, compare
+from planner.demand import plan_demand
 from planner.plan import estimate
-from planner.render.rows import CARRY_ROWS, ROWS
+from planner.render import markdown
+from planner.render.rows import CARRY_ROWS, DEMAND_ROWS, ROWS
 from planner.render.tables import rows_of, value
 from planner.report import Change, Report
 from planner.units import GIB
 from tests.scenarios import CHAT, example, report
 
 TIGHT = {"context_tokens": 65_536, "engine_options.kv_cache_bytes": 4 * GIB}
+GROWN: dict[str, Any] = {
+    "growth": {"per_month": "0.1", "months": 4},
+    "uncertain": {"workload.concurrency": {"low": 12, "mid": 60, "high": 240}},
+}
+STEEPER: dict[str, Any] = {**GROWN, "growth": {"per_month": "0.2", "months": 6}}
 REPORTS: dict[str, Report] = {
     "16k": estimate(example("16k")),
     "32k": estimate(example("32k")),
     "vllm": report("llama-3.1-8b", overrides={"parallelism.tp": 2, "workload.requests_per_month": 1000}),
     "no room": report("llama-3.1-8b", overrides=TIGHT),
     "too big": report("llama-3.1-70b"),
+    "grown": plan_demand(example("16k", GROWN)),
+    "steeper": plan_demand(example("32k", STEEPER)),
 }
 
 
@@ -118,7 +127,7 @@ def test_three_reports_stand_side_by_side_without_changes() -> None:
 
 
 def test_every_reason_has_a_label() -> None:
-    rows = (*ROWS, *CARRY_ROWS)
+    rows = (*ROWS, *CARRY_ROWS, *DEMAND_ROWS)
     named = {row.path for row in rows} | _LABELS.keys()
     assert {parent for row in rows for parent in row.parents} <= named
 
@@ -141,3 +150,26 @@ def test_why_a_commitment_costs_something_else() -> None:
     assert "devices" not in moved
     alone = {change.label: change for change in changed(REPORTS["16k"], estimate(new))}
     assert (alone["committed devices"].sign, alone["  of them committed"].new) == ("+", "4")
+
+
+def test_growth_and_uncertain_demand_by_hand() -> None:
+    """A tenth more each month: 6, 8, 9 and 9 devices at $1,800, and $4,100; worlds of $7,700, $14,900 and $47,300."""
+    moved = {change.path: change for change in changed(REPORTS["16k"], REPORTS["grown"])}
+    assert {path: change.new for path, change in moved.items() if path != "demand.enough_share"} == {
+        "last_month.month": "4",
+        "last_month.load": "1.33",
+        "last_month.active_replicas": "7",
+        "last_month.monthly_usd": "$20,300.00",
+        "growth_usd": "$74,000.00",
+        "demand.monthly_usd_low": "$7,700.00",
+        "demand.monthly_usd_high": "$47,300.00",
+        "demand.least_regret_replicas": "5",
+        "demand.least_regret_monthly_usd": "$14,900.00",
+        "demand.infeasible_share": "0.00 %",
+    }
+    why = {change.path: change.why for change in changed(REPORTS["grown"], REPORTS["steeper"])}
+    assert "months x1.50" in why["growth_usd"]
+    assert "load in the last x1.87" in why["last_month.active_replicas"]
+    assert why["demand.monthly_usd_high"] == "active replicas x2.00; monthly cost x1.72"
+    drawn = markdown.draw(compare([REPORTS["grown"], REPORTS["steeper"]])) + markdown.draw(REPORTS["grown"])
+    assert drawn.count("cost of all months") == 2  # in the table and what changed, and not in one report alone

@@ -8,8 +8,10 @@ import pytest
 from planner.demand import grown, plan_demand, regret, with_values
 from planner.errors import InputError
 from planner.inputs import Scenario
+from planner.render import markdown
+from planner.render.text import draw, plain
 from planner.report import Report
-from tests.scenarios import example, scenario
+from tests.scenarios import CHAT, example, scenario
 
 
 def planned(**changed: Any) -> Report:
@@ -128,6 +130,69 @@ def test_worlds_without_a_plan_are_counted() -> None:
     assert found is not None
     assert found.infeasible_share == pytest.approx(0.3)
     assert found.worlds[2].active_replicas is found.worlds[2].regret is None
+
+
+def texts(report: Report) -> tuple[str, str]:
+    """As text with its lines joined, and as Markdown."""
+    return " ".join(plain(draw(report, 200, brief=True), 2000).split()), markdown.draw(report)
+
+
+ARRIVING: dict[str, Any] = {
+    "workload": {**CHAT, "concurrency": None, "arrivals_per_s": 100, "requests_per_month": 10**6}
+}
+
+
+def test_a_month_that_no_fleet_serves_is_an_entry_with_its_reason() -> None:
+    """100 a second, and eleven times as many each month: 2^20 replicas do not do after some months."""
+    growth = {"per_month": 10, "months": 8}
+    found = plan_demand(scenario("llama-3.1-8b", overrides={**ARRIVING, "growth": growth}))
+    assert found.fleet is not None
+    planned_months = [month.active_replicas is not None for month in found.growth]
+    assert planned_months == sorted(planned_months, reverse=True)
+    assert (planned_months[0], planned_months[-1]) == (True, False)
+    reasons = {month.reason for month in found.growth}
+    assert reasons == {None, "workload: even 1,048,576 replicas do not serve this load"}
+    first = planned_months.index(False) + 1
+    for text in texts(found):
+        assert f"no plan for month {first} to 8: workload: even 1,048,576 replicas do not serve this load" in text
+
+
+def test_a_world_that_cannot_be_is_an_entry_with_its_reason() -> None:
+    """131,072 positions at most; and requests of 1,366 tokens on average are over a context of 1,000."""
+    uncertain = {"workload.context_tokens": {"low": 1000, "mid": 16384, "high": 262_144}}
+    report = plan_demand(scenario("llama-3.1-8b", overrides={"workload": CHAT, "uncertain": uncertain}))
+    found = report.demand
+    assert found is not None
+    assert [world.active_replicas for world in found.worlds] == [None, 3, None]
+    low, mid, high = (world.reason or "" for world in found.worlds)
+    assert "mean input and output together are 1,366 tokens, over context_tokens 1,000" in low
+    assert mid == ""
+    assert "131,072" in high
+    assert found.infeasible_share == pytest.approx(0.6)
+    assert (found.least_regret_replicas, found.enough_share) == (3, 0.4)
+    for text in texts(report):
+        assert text.replace("\\_", "_").count("no plan for workload.context_tokens=") == 2
+    assert Report.model_validate_json(report.model_dump_json()) == report
+
+
+def test_of_worlds_none_of_which_has_a_plan_the_reasons_are_left() -> None:
+    uncertain = {"context_tokens": {"low": 200_000, "mid": 300_000, "high": 400_000}}
+    report = plan_demand(scenario("llama-3.1-8b", overrides={"workload": CHAT, "uncertain": uncertain}))
+    found = report.demand
+    assert found is not None
+    assert (found.infeasible_share, found.enough_share) == (1, 0)
+    assert (found.active_replicas_low, found.least_regret_replicas, found.monthly_usd_high) == (None, None, None)
+    assert all(world.reason for world in found.worlds)
+    assert all("3 worlds, none of which has a plan" in text for text in texts(report))
+
+
+def test_values_that_only_go_together_are_set_together() -> None:
+    """A mean over the context before it is raised as well, whichever comes first."""
+    base = scenario("llama-3.1-8b", overrides={"workload": CHAT})
+    values = {"workload.input_tokens.mean": Decimal(20_000), "workload.input_tokens.max": Decimal(30_000)}
+    found = with_values(base, {**values, "workload.context_tokens": Decimal(32_768)}).workload
+    assert found.input_tokens is not None
+    assert (found.input_tokens.mean, found.input_tokens.max, found.context_tokens) == (20_000, 30_000, 32_768)
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ ORDER = (
     "catalog", "vendor_config", "tensors", "mixers", "blocks", "architectures", "module_names", "quantisation",
     "sharding", "weights", "kv_cache", "cache_specs", "cache_groups", "pool", "memory", "deployment", "rank",
     "calibrate", "accuracy", "kernel_times", "rank_work", "roofline", "serving", "latency", "replica", "simulate",
-    "availability", "fleet", "objectives", "sizing", "cost", "derive_cache", "report_memory", "report_latency",
-    "report_cost", "derive", "remarks", "proposals", "plan", "demand", "workers", "simulation", "mix_solver", "mix",
-    "space", "search", "search_inputs", "engine_logs", "validate", "validate_logs", "serving_rows", "row_models",
-    "offline_benchmark", "validate_serving", "listing", "render", "schema", "saved", "gate", "compare", "console",
-    "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli_simulate", "cli", "__main__",
+    "availability", "fleet", "objectives", "sizing", "prefix_cache", "cost", "derive_cache", "report_memory",
+    "report_latency", "report_cost", "derive", "remarks", "proposals", "plan", "tenants", "demand", "workers",
+    "regrets", "simulation", "mix_solver", "mix", "space", "search", "search_inputs", "engine_logs", "validate",
+    "validate_logs", "serving_rows", "row_models", "offline_benchmark", "validate_serving", "replay_meta",
+    "replay_rows", "replay_series", "replay_setup", "validate_replay", "listing", "render", "schema", "saved", "gate",
+    "compare", "console", "cli_options", "cli_results", "cli_validate", "cli_calibrate", "cli_search", "cli_simulate",
+    "cli", "__main__",
 )  # fmt: skip
 """Modules from the lowest to the highest: each imports only from those before it, and from its own folder."""
 ONLY = {
@@ -55,6 +57,7 @@ CATALOG_USERS = {
     "validate_logs",
     "row_models",
     "validate_serving",
+    "replay_setup",
     "listing",
     "calibrate",
 }
@@ -70,17 +73,20 @@ FORMULA_FILES = (
     "availability",
     "mix_solver",
     "demand",
+    "regrets",
     "cost",
     "report_memory",
     "roofline",
     "serving",
     "kernel_times",
     "queueing",
+    "prefix_cache",
     "latency",
     "accuracy",
     "offline_benchmark",
     "simulate/lengths",
     "simulate/arrivals",
+    "simulate/replay_fit",
 )
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 400
 HEAVY = (

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from planner.calibrate.forms import Peaks, Work, gemm_work, kernel_seconds
 from planner.calibration import KernelConstants
 from planner.deployment import deploy
-from planner.kernel_times import KernelTimes, Terms, kernel_terms
+from planner.kernel_times import KernelTimes, Meter, Terms, kernel_terms
 from planner.mixers import Attention, LatentAttention, State
 from planner.rank_work import Matrix, RankWork, rank_work
 from planner.replica import arithmetic_of
 from planner.roofline import MOST_CHUNKS, Prompt, Step, StepPrices, banded_share, chunks, latent_work, visible
+from planner.serving import Replica, step_of
+from planner.simulate.steps import StepTimes
 from tests.replicas import times, work
 from tests.scenarios import scenario
 
@@ -221,3 +223,30 @@ def test_alike_chunks_cover_a_prompt_and_stand_where_theirs_do_on_average(tokens
 def test_every_gpu_prices_every_form_of_weights(gpu: str, model: str) -> None:
     found = terms_of(work(model, tp=8, gpu=gpu), times(gpu), Step(8, 1024, (Prompt(64),)))
     assert 1e-3 < found.seconds < 1
+
+
+def mixed_over_alone(model: str, gpu: str, kv: str = "auto") -> float:
+    """Time of decodes beside a prompt, less the prompt alone, over the decodes' own attention."""
+    prices = StepPrices(work(model, gpu=gpu, kv=kv), times(gpu))
+    alone, beside, prompt = Meter(), Meter(), (Prompt(512),)
+    prices.mixers(alone, Step(64, 2048))
+    prices.mixers(beside, Step(64, 2048, beside_prompts=True))
+    both, prompt_only = Meter(), Meter()
+    prices.mixers(both, Step(64, 2048, prompt))
+    prices.mixers(prompt_only, Step(0, 0, prompt))
+    assert both.terms().seconds == pytest.approx(beside.terms().seconds + prompt_only.terms().seconds)
+    return beside.terms().seconds / alone.terms().seconds
+
+
+def test_flash_attention_2_computes_a_tile_for_each_query_head_of_a_decode_beside_prompts() -> None:
+    assert 2 < mixed_over_alone("llama-3.1-8b", "rtx-pro-6000-server") < 3  # about 2.4 in the measured run
+    assert mixed_over_alone("llama-3.1-8b", "h100-sxm") == 1  # FlashAttention-3 packs heads in every step
+    assert mixed_over_alone("llama-3.1-8b", "rtx-pro-6000-server", "fp8") == 1  # another kernel, which packs them
+    assert mixed_over_alone("llama-2-7b", "a100-sxm-80gb") < mixed_over_alone("llama-3.1-8b", "a100-sxm-80gb")
+
+
+def test_a_simulated_mixed_step_is_the_step_of_the_estimate() -> None:
+    found = Replica(work("llama-3.1-8b", gpu="rtx-pro-6000-server"), times("rtx-pro-6000-server"), True, 8192, 2)
+    for batch, kv, tokens in ((16, 600, 384), (100, 1200, 1024), (128, 3000, 2048)):
+        step = step_of(found, batch, kv, (Prompt(tokens),)).seconds
+        assert StepTimes(found).mixed(batch, batch * kv, [(tokens, 0)]) == pytest.approx(step, rel=0.01)

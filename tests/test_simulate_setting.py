@@ -1,5 +1,6 @@
 """A deployment as the simulated engine needs it: its memory is the pool's own, its rules the engine's by version."""
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from planner.deployment import Deployment, deploy
 from planner.rank import governing_rank
 from planner.simulate.rules import MOST_TOKENS, Memory
 from planner.simulate.setting import NO_LIMIT, memory_of, reserves_prompt, setting_of
-from tests.scenarios import scenario
+from tests.scenarios import ORACLES, scenario
 
 MODELS = (
     "llama-3.1-8b",
@@ -102,6 +103,8 @@ def test_rules_are_the_engines_own() -> None:
 
 
 def test_whole_prompts_are_reserved_from_the_version_that_does() -> None:
-    assert not reserves_prompt("vllm", "0.19.0")
-    assert reserves_prompt("vllm", "0.20")
+    recorded = json.loads((ORACLES / "traces" / "vllm_truth_RTX4090_Llama-3.1-8B.meta.json").read_text("utf-8"))
+    settings = recorded["resolved_config"]["scheduler_config"]
+    assert reserves_prompt("vllm", recorded["vllm_version"]) == settings["scheduler_reserve_full_isl"]
+    assert not reserves_prompt("vllm", "0.18.0")
     assert reserves_prompt("sglang", "0.5")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from planner.errors import InputError
 from planner.report import Report
 from planner.report_simulation import Simulation
+from planner.simulate.asked import Asked, load_of
 from planner.simulate.requests import ClosedLoop
-from planner.simulation import MOST_TRIED, Asked, Fleet, Task, _least, load_of, simulate, simulate_all
+from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
 from tests.scenarios import CHAT, ORACLES, scenario
 
 AZURE = ORACLES / "traces" / "azure2023_conv_head.csv"

@@ -16,6 +16,10 @@ ENGINES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "generi
 """Kind of an engine profile -> how calibrations name the engine."""
 STANDS_IN = {"8": "a100-sxm-80gb", "9": "h100-sxm", "10": "b200-sxm", "12": "rtx-pro-6000-server"}
 """Major compute capability -> the measured GPU whose constants stand in for one that nobody measured."""
+ALIKE = {"rtx-4090": "rtx-pro-6000-server"}
+"""The same for one GPU, where another architecture is more like it: both are boards with GDDR memory and tensor cores
+that their power sustains. Chosen on a run of vLLM (tests/oracles/traces), for which the A100's constants and the L40S's
+are a quarter too slow."""
 
 
 def calibration_names() -> list[str]:
@@ -48,7 +52,7 @@ def calibrations_for(gpu: Accelerator, kind: str, measured_on: str | None = None
     capability = (gpu.compute_capability or "9.0").split(".")[0]
     base = measured_on or gpu.name
     if measured_on is None and f"{base}-{engine}" not in known:
-        base = STANDS_IN.get(capability, "h100-sxm")
+        base = ALIKE.get(base) or STANDS_IN.get(capability, "h100-sxm")
     own = shipped_calibration(f"{base}-{engine}")
     lenders = [borrowed.calibration for borrowed in own.borrowed]
     others = [f"{base}-{other}" for other in ("sglang", "trtllm", "vllm")]

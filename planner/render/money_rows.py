@@ -12,6 +12,59 @@ _WITHOUT = (
     "capacity.slots_per_replica",
     "scenario.usd_per_device_hour",
 )
+_TENANTS = ("isolation.tenants", "capacity.num_blocks", "scenario.requests_per_month", "scenario.concurrency")
+_SCOPES = (("shared", "shared"), ("per tenant", "per_tenant"))
+_TENANT_ROWS = (
+    Row("tenants", "tenants", "isolation.tenants", "count", optional=True),
+    Row("tenants", "cache scope", "isolation.cache_scope", "text", optional=True),
+    *(
+        Row("tenants", f"prefix found, {name}", f"isolation.{path}.hit_rate", "share", _TENANTS, optional=True)
+        for name, path in _SCOPES
+    ),
+    Row(
+        "tenants",
+        "lost by isolation",
+        "isolation.hit_rate_lost",
+        "share",
+        ("isolation.shared.hit_rate", "isolation.per_tenant.hit_rate"),
+        optional=True,
+    ),
+    *(
+        Row(
+            "tenants",
+            f"active replicas, {name}",
+            f"isolation.{path}.active_replicas",
+            "count",
+            (f"isolation.{path}.hit_rate", f"isolation.{path}.binding_limit", *_TENANTS),
+            optional=True,
+        )
+        for name, path in _SCOPES
+    ),
+    *(
+        Row(
+            "tenants",
+            f"monthly cost, {name}",
+            f"isolation.{path}.monthly_usd",
+            "usd",
+            (f"isolation.{path}.active_replicas", "scenario.usd_per_device_hour", "cost.other_monthly_usd"),
+            optional=True,
+        )
+        for name, path in _SCOPES
+    ),
+    Row(
+        "tenants",
+        "isolation costs a month",
+        "isolation.monthly_usd",
+        "usd",
+        ("isolation.shared.monthly_usd", "isolation.per_tenant.monthly_usd"),
+        optional=True,
+    ),
+    *(
+        Row("tenants", f"binds, {name}", f"isolation.{path}.binding_limit", "text", optional=True)
+        for name, path in _SCOPES
+    ),
+    Row("tenants", "in money", "isolation.money", "text", optional=True, alone=True),
+)
 
 MONEY_ROWS = (
     Row("cost", "prompts' share of the time", "cost.prefill_share", "share", _TIME, optional=True),
@@ -89,4 +142,5 @@ MONEY_ROWS = (
         optional=True,
     ),
     Row("prefix", "in money", "prefix.money", "text", optional=True, alone=True),
+    *_TENANT_ROWS,
 )

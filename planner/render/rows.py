@@ -220,6 +220,7 @@ ROWS = (
             "scenario.ttft_p95_limit_s",
             "scenario.itl_p95_limit_s",
             "latency.saturated_tokens_per_s",
+            "isolation.cache_scope",
         ),
     ),
     Row("fleet", "spare replicas", "fleet.spare_replicas", "count", ("fleet.active_replicas",)),
@@ -324,3 +325,49 @@ CARRY_ROWS = (
     Row(_CARRY, "gap between tokens, p95", "carry.itl_p95_s", "range", (*_CARRIED, "latency.itl_p95_s"), optional=True),
     Row(_CARRY, "TTFT, p95", "carry.ttft_p95_s", "range", (*_CARRIED, "latency.ttft_p95_s"), optional=True),
 )
+
+_GROWTH, _DEMAND = "growing load", "uncertain demand"
+_NOW = ("fleet.active_replicas", "cost.monthly_usd")
+
+DEMAND_ROWS = (
+    Row(_GROWTH, "months", "last_month.month", "count", optional=True),
+    Row(_GROWTH, "load in the last", "last_month.load", "ratio", ("last_month.month",), optional=True),
+    Row(
+        _GROWTH,
+        "active replicas in the last",
+        "last_month.active_replicas",
+        "count",
+        ("last_month.load", "fleet.active_replicas"),
+        optional=True,
+    ),
+    Row(
+        _GROWTH,
+        "cost of the last month",
+        "last_month.monthly_usd",
+        "usd",
+        ("last_month.active_replicas", "cost.monthly_usd"),
+        optional=True,
+    ),
+    Row(
+        _GROWTH,
+        "cost of all months",
+        "growth_usd",
+        "usd",
+        ("last_month.month", "last_month.load", "cost.monthly_usd"),
+        optional=True,
+    ),
+    Row(_DEMAND, "monthly cost, least of a world", "demand.monthly_usd_low", "usd", _NOW, optional=True),
+    Row(_DEMAND, "monthly cost, most of a world", "demand.monthly_usd_high", "usd", _NOW, optional=True),
+    Row(_DEMAND, "active replicas of least regret", "demand.least_regret_replicas", "count", _NOW, optional=True),
+    Row(
+        _DEMAND,
+        "their cost in the middle world",
+        "demand.least_regret_monthly_usd",
+        "usd",
+        ("demand.least_regret_replicas", "cost.monthly_usd"),
+        optional=True,
+    ),
+    Row(_DEMAND, "probability that they are enough", "demand.enough_share", "share", _NOW, optional=True),
+    Row(_DEMAND, "probability that no fleet is", "demand.infeasible_share", "share", optional=True, plain=0),
+)
+"""Of reports side by side; one alone has tables of its months and worlds."""

@@ -1,6 +1,6 @@
 """A search on a terminal or as Markdown: the cheapest candidates, the Pareto front, and why others were rejected."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,16 +9,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from planner.render.choice import named, shape
 from planner.render.markdown import _bullets, _plain, _row
+from planner.render.regret import regret_lines, regret_tables
 from planner.render.tables import show_usd
 from planner.report import Range
 from planner.report_mix import MixPlan
-from planner.search_report import Candidate, Choice, Rejected, SearchFacts, SearchResult, SpaceFacts
+from planner.search_report import Candidate, Rejected, SearchFacts, SearchResult, SpaceFacts
 from planner.units import counted, show_seconds
 
 DEFAULT_TOP = 10
 JOINED = ("seqs", "used")
 """Headings of columns in which one line may show several values."""
+WRAPPED = ("fleet", "choice", "world")
+"""Headings of columns whose cells may take several lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,10 @@ def draw(result: SearchResult, shown: Shown, *, brief: bool) -> RenderableType:
     parts.append(Text(_counts(result)))
     columns = _columns(result)
     for heading, found, more in _tables(result, shown):
-        parts += [Text(f"\n{heading}", style="bold cyan"), _table(columns, found)]
+        parts += [Text(f"\n{heading}", style="bold cyan"), _cells(_heads(columns), _rows(columns, found))]
         parts += [Text(more, style="dim")] if more else []
+    for heading, heads, rows in regret_tables(result, shown.top):
+        parts += [Text(f"\n{heading}", style="bold cyan"), _cells(heads, rows)]
     for heading, lines in _remarks(result, shown, brief=brief):
         parts.append(Text(f"\n{heading}", style="yellow" if heading == "Warnings" else "bold"))
         parts += [Padding(Text(line, style="" if heading != "Assumes" else "dim"), (0, 0, 0, 2)) for line in lines]
@@ -83,13 +89,20 @@ def markdown(result: SearchResult, shown: Shown) -> str:
     lines = [f"# {_plain(result.scenario.title)}", "", _plain(_subject(result)), "", _plain(_counts(result))]
     columns = _columns(result)
     for heading, found, more in _tables(result, shown):
-        lines += ["", f"## {_plain(heading)}", "", _row(["", *(column.heading for column in columns)])]
-        lines.append(_row(["---", *("---:" if column.right else "---" for column in columns)]))
-        lines += map(_row, _rows(columns, found))
+        lines += ["", f"## {_plain(heading)}", "", *_drawn(_heads(columns), _rows(columns, found))]
         lines += ["", _plain(more)] if more else []
+    for heading, heads, rows in regret_tables(result, shown.top):
+        lines += ["", f"## {_plain(heading)}", "", *_drawn(heads, rows)]
     for heading, remarks in _remarks(result, shown, brief=False):
         lines += _bullets(heading, remarks)
     return "\n".join([*lines, ""])
+
+
+def _drawn(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table of Markdown."""
+    yield _row(heading for heading, _ in heads)
+    yield _row("---:" if right else "---" for _, right in heads)
+    yield from map(_row, rows)
 
 
 def fleet_text(candidate: Candidate) -> str:
@@ -97,13 +110,7 @@ def fleet_text(candidate: Candidate) -> str:
     choice, billed = candidate.choice, candidate.billed_devices
     replicas = counted(candidate.active_replicas + candidate.spare_replicas, "replica")
     idle = f" ({billed:,} billed)" if billed != candidate.devices else ""
-    return f"{replicas} x {_shape(choice)} = {candidate.devices:,} {choice.accelerator}{idle}"
-
-
-def _shape(choice: Choice) -> str:
-    degrees = (("TP", choice.tp), ("PP", choice.pp), ("DP", choice.dp))
-    shape = " x ".join(f"{name}{degree}" for name, degree in degrees if degree > 1) or "1 device"
-    return f"{shape} EP{choice.ep}" if choice.ep > 1 else shape
+    return f"{replicas} x {shape(choice)} = {candidate.devices:,} {choice.accelerator}{idle}"
 
 
 def _subject(result: SearchResult) -> str:
@@ -194,17 +201,21 @@ def _rows(columns: Sequence[_Column], lines: Sequence[_Line]) -> Iterator[list[s
         yield [f"{line.rank:,}{' *' if line.pareto else ''}", *(column.show(line) for column in columns)]
 
 
-def _table(columns: Sequence[_Column], lines: Sequence[_Line]) -> Table:
+def _heads(columns: Sequence[_Column]) -> list[tuple[str, bool]]:
+    """(heading, whether its cells stand at the right) of each column, the rank before them."""
+    return [("", False), *((column.heading, column.right) for column in columns)]
+
+
+def _cells(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    for column in columns:
+    for heading, right in heads:
         table.add_column(
-            Text(column.heading),
-            justify="right" if column.right else "left",
+            Text(heading),
+            justify="right" if right else "left",
             overflow="fold",
-            no_wrap=column.heading != "fleet",
+            no_wrap=heading not in WRAPPED,
         )
-    for cells in _rows(columns, lines):
+    for cells in rows:
         table.add_row(*map(Text, cells))
     return table
 
@@ -212,9 +223,10 @@ def _table(columns: Sequence[_Column], lines: Sequence[_Line]) -> Table:
 def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[tuple[str, list[str]]]:
     """(heading, lines) of what is said beside the tables."""
     sections = [
+        ("The least regretted", list(regret_lines(result))),
         ("The cheapest", list(_in_full(result.candidates[:1]))),
         ("The cheapest with predicted speed", list(_in_full(_cheapest_predicted(result.candidates)))),
-        ("Mixed by size of request", list(_mixed(result.mix)) if result.mix else []),
+        ("Mixed by size of request", list(_mixed(result.mix, result.candidates)) if result.mix else []),
         ("Warnings", [*_unsure(result.candidates), *result.warnings]),
         ("Rejected", list(_rejected(result, every=shown.rejected))),
         ("Assumes", [] if brief else list(result.assumptions)),
@@ -222,8 +234,11 @@ def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[tup
     yield from ((heading, lines) for heading, lines in sections if lines)
 
 
-def _mixed(mix: MixPlan) -> Iterator[str]:
-    """What a mix comes to beside the best single type, and what each of its types serves."""
+def _mixed(mix: MixPlan, candidates: Sequence[Candidate]) -> Iterator[str]:
+    """What a mix comes to beside the best single type and the cheapest candidate, and what each of its types serves."""
+    if candidates and candidates[0].monthly_usd < mix.monthly_usd:
+        less = show_usd(candidates[0].monthly_usd)
+        yield f"number 1 of the cheapest serves all sizes in one fleet for less: {less} a month; apart they come to:"
     alone = "no single type serves all sizes"
     if mix.best_single is not None and mix.best_single_monthly_usd is not None:
         alone = f"{mix.best_single} alone: {show_usd(mix.best_single_monthly_usd)}"
@@ -269,24 +284,10 @@ def _unsure(candidates: Sequence[Candidate]) -> Iterator[str]:
 def _rejected(result: SearchResult, *, every: bool) -> Iterator[str]:
     """Every rejected choice, or of each kind how many there are and the first."""
     if every:
-        yield from (f"{_named(result, each)}: {each.limit}: {each.reason}" for each in result.rejected)
+        yield from (f"{named(result.space, each.choice)}: {each.limit}: {each.reason}" for each in result.rejected)
         return
     kinds: dict[str, list[Rejected]] = {}
     for each in result.rejected:
         kinds.setdefault(each.limit, []).append(each)
     for limit, found in kinds.items():
-        yield f"{len(found):,} by {limit}, such as {_named(result, found[0])}: {found[0].reason}"
-
-
-def _named(result: SearchResult, rejected: Rejected) -> str:
-    """The choice, with what of it the space varies."""
-    choice, space = rejected.choice, result.space
-    limits = (
-        ("batched", choice.max_num_batched_tokens, space.max_num_batched_tokens),
-        ("seqs", choice.max_num_seqs, space.max_num_seqs),
-    )
-    parts = [choice.accelerator, _shape(choice)]
-    parts += [choice.engine] if len(space.engines) > 1 else []
-    parts += [choice.kv_dtype] if len(space.kv_dtypes) > 1 else []
-    parts += [f"{name} {value:,}" for name, value, tried in limits if len(tried) > 1 and value is not None]
-    return " ".join(parts)
+        yield f"{len(found):,} by {limit}, such as {named(result.space, found[0].choice)}: {found[0].reason}"

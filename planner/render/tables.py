@@ -6,8 +6,9 @@ from functools import reduce
 from typing import Any
 
 from planner.render.row import Row
-from planner.render.rows import CARRY_ROWS, ROWS
+from planner.render.rows import CARRY_ROWS, DEMAND_ROWS, ROWS
 from planner.report import Range, Report, Source
+from planner.report_demand import DemandRange, World
 from planner.units import GIB, KIB, MIB, counted, show_number, show_rate, show_seconds
 
 LONGEST_HEADING = 20
@@ -176,22 +177,54 @@ def world_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
+def growth_lines(report: Report) -> list[str]:
+    """Why months have no plan: each reason with its first and last month."""
+    months: dict[str, list[int]] = {}
+    for each in report.growth:
+        if each.reason is not None:
+            months.setdefault(each.reason, []).append(each.month)
+    return [f"no plan for month {_span(found)}: {reason}" for reason, found in months.items()]
+
+
+def _span(months: list[int]) -> str:
+    return str(months[0]) if len(months) == 1 else f"{months[0]} to {months[-1]}"
+
+
 def demand_lines(report: Report) -> list[str]:
-    """What the plan comes to over all worlds."""
+    """What the plan comes to over all worlds, and why some have none."""
     found = report.demand
     if found is None:
         return []
-    low, high = found.active_replicas_low, found.active_replicas_high
-    lines = [
-        f"{counted(len(found.worlds), 'world')}: {low:,} to {counted(high, 'active replica')}, "
-        f"{show_usd(found.monthly_usd_low)} to {show_usd(found.monthly_usd_high)} a month",
-        f"least regret: {counted(found.least_regret_replicas, 'active replica')}, "
-        f"{show_usd(found.least_regret_monthly_usd)} a month in the middle world, enough with a probability of "
+    return [*_range_lines(found), *_missing_worlds(found)]
+
+
+def _range_lines(found: DemandRange) -> list[str]:
+    """The range of the worlds that have a plan, and the fleet that one regrets least."""
+    if found.active_replicas_high is None or found.least_regret_replicas is None:
+        return [f"{counted(len(found.worlds), 'world')}, none of which has a plan"]
+    middle = found.least_regret_monthly_usd
+    cost = "" if middle is None else f"{show_usd(middle)} a month in the middle world, "
+    return [
+        f"{counted(len(found.worlds), 'world')}: {found.active_replicas_low:,} to "
+        f"{counted(found.active_replicas_high, 'active replica')}, {show(found.monthly_usd_low, 'usd')} to "
+        f"{show(found.monthly_usd_high, 'usd')} a month",
+        f"least regret: {counted(found.least_regret_replicas, 'active replica')}, {cost}enough with a probability of "
         f"{show(found.enough_share, 'share')}",
     ]
-    if found.infeasible_share:
-        lines.append(f"no fleet serves the load with a probability of {show(found.infeasible_share, 'share')}")
-    return lines
+
+
+def _missing_worlds(found: DemandRange) -> list[str]:
+    """Which worlds have no plan, and why: each reason with its likeliest world."""
+    if not found.infeasible_share:
+        return []
+    first: dict[str, World] = {}
+    for world in sorted(found.worlds, key=lambda world: -world.weight):
+        if world.reason is not None:
+            first.setdefault(world.reason, world)
+    lines = [f"no plan for {', '.join(world.values)}: {reason}" for reason, world in first.items()]
+    more = [f"and {counted(len(lines) - MOST_WORLDS, 'more reason')}"] if len(lines) > MOST_WORLDS else []
+    share = show(found.infeasible_share, "share")
+    return [f"no fleet serves the load with a probability of {share}", *lines[:MOST_WORLDS], *more]
 
 
 def check_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
@@ -283,7 +316,7 @@ def compared(reports: Sequence[Report]) -> str:
 def rows_of(reports: Sequence[Report]) -> tuple[Row, ...]:
     """The rows that these reports have."""
     rows = (*ROWS, *CARRY_ROWS) if any(report.carry for report in reports) else ROWS
-    return tuple(row for row in rows if not row.alone or len(reports) == 1)
+    return tuple(row for row in rows if not row.alone) + DEMAND_ROWS if len(reports) > 1 else rows
 
 
 def main_rows(reports: Sequence[Report]) -> list[tuple[Row, list[str]]]:

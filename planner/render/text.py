@@ -21,6 +21,7 @@ from planner.render.tables import (
     cost_rows,
     curve_rows,
     demand_lines,
+    growth_lines,
     growth_rows,
     headings,
     hit_rows,
@@ -78,6 +79,7 @@ def _tables_of(report: Report) -> list[RenderableType]:
         parts += [Text("\nTime to first token by length of the prompt", style="bold cyan"), _listed(BAND_HEADS, bands)]
     if growth := growth_rows(report):
         parts += [Text("\nGrowth", style="bold cyan"), _listed(GROWTH_HEADS, growth)]
+        parts += [Text(line) for line in growth_lines(report)]
     if worlds := world_rows(report):
         parts += [Text("\nUncertain demand", style="bold cyan"), _listed(WORLD_HEADS, worlds)]
         parts += [Text(line) for line in demand_lines(report)]

@@ -17,8 +17,9 @@ from planner.simulate.rules import Memory, Rules
 from planner.simulate.steps import StepTimes
 from planner.units import ceil_div
 
-RESERVES_PROMPT_FROM = (0, 20)
-"""vLLM's first version that starts a prompt only where all of it fits (vllm-project/vllm pull request 37307)."""
+RESERVES_PROMPT_FROM = (0, 19)
+"""vLLM's first version that starts a prompt only where all of it fits (vllm-project/vllm pull request 37307); a run of
+0.19.0 recorded it among its settings (tests/oracles/traces/vllm_truth_RTX4090_Llama-3.1-8B.meta.json)."""
 NO_LIMIT = 2**30
 """Of an engine without a scheduler."""
 
@@ -48,17 +49,26 @@ def setting_of(deployment: Deployment, *, max_queue: int | None = None, timeout_
 
 
 def rules_of(
-    deployment: Deployment, replica: Replica, *, max_queue: int | None = None, timeout_s: float | None = None
+    deployment: Deployment,
+    replica: Replica,
+    *,
+    version: str | None = None,
+    max_queue: int | None = None,
+    timeout_s: float | None = None,
 ) -> Rules:
-    """The scheduler's rules of a deployment's engine, version by version."""
+    """The scheduler's rules of a deployment's engine, version by version.
+
+    version: of the engine; None: its profile's
+    """
     engine = deployment.scenario.engine
+    version = engine.version if version is None else version
     return Rules(
         max_seqs=deployment.max_num_seqs or NO_LIMIT,
         max_tokens=replica.chunk_tokens or NO_LIMIT,
         context_tokens=deployment.scenario.context,
-        sees_late=overlaps(engine.kind, engine.version),
+        sees_late=overlaps(engine.kind, version),
         mixes=replica.mixes,
-        reserves_prompt=reserves_prompt(engine.kind, engine.version),
+        reserves_prompt=reserves_prompt(engine.kind, version),
         reserves_answer=engine.kind in RESERVES,
         prefix_caching=deployment.scenario.engine_options.prefix_caching,
         max_queue=max_queue,

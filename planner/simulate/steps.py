@@ -4,9 +4,11 @@ Every entry is priced by roofline.py, so a step here is serving.step_of's within
 """
 
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
-from planner.kernel_times import Meter
+from planner.kernel_times import Meter, Terms
 from planner.roofline import Prompt, Step
 from planner.serving import Replica
 
@@ -43,11 +45,13 @@ class Table(dict[K, V]):
 class StepTimes:
     """Step times of one data-parallel rank of a replica, the other ranks taken to do as much."""
 
-    def __init__(self, replica: Replica) -> None:
-        """raises: ValueError for pipeline stages, whose steps overlap"""
+    def __init__(self, replica: Replica, seconds_of: Callable[[Terms], float] = attrgetter("seconds")) -> None:
+        """seconds_of: how long kernels take together that take these terms
+        raises: ValueError for pipeline stages, whose steps overlap
+        """
         if replica.work.ranks.pp > 1:
             raise ValueError("steps of pipeline stages overlap")
-        self.replica = replica
+        self.replica, self._seconds_of = replica, seconds_of
         self._ranks = replica.work.ranks.dp
         self._overlapped = replica.steps_in_flight > 1
         self._shared = Table(self._shared_s)
@@ -55,7 +59,8 @@ class StepTimes:
         self._prompts = Table(self._prompt_line)
         self._hosts = Table(self._host_s)
         self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
-        self._attention = Table(self._attention_line)
+        self._attention = Table(partial(self._attention_line, beside_prompts=False))
+        self._beside = Table(partial(self._attention_line, beside_prompts=True))
         self._decodes = Table(self._decode_line)
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
@@ -84,7 +89,7 @@ class StepTimes:
         """
         tokens, attention = batch, 0.0
         if batch:
-            start, slope = self._attention[batch, kv_tokens // (CONTEXT_GRID * batch)]
+            start, slope = self._beside[batch, kv_tokens // (CONTEXT_GRID * batch)]
             attention = start + slope * kv_tokens
         for new, prior in prompts:
             tokens += new
@@ -101,10 +106,11 @@ class StepTimes:
         added = 0.0 if self._overlapped else times.hosted_s(0.0, outputs, overlapped=False)
         return added, max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
 
-    def _attention_line(self, place: tuple[int, int]) -> Line:
+    def _attention_line(self, place: tuple[int, int], *, beside_prompts: bool) -> Line:
         """Attention of a batch of decodes between two lengths of context, by cached tokens of all."""
         batch, cell = place
-        first, last = (self._mixers_s(Step(batch, float(at * CONTEXT_GRID))) for at in (cell, cell + 1))
+        steps = (Step(batch, float(at * CONTEXT_GRID), beside_prompts=beside_prompts) for at in (cell, cell + 1))
+        first, last = (self._mixers_s(step) for step in steps)
         slope = (last - first) / (CONTEXT_GRID * batch)
         return first - slope * cell * CONTEXT_GRID * batch, slope
 
@@ -116,12 +122,12 @@ class StepTimes:
             return first + (last - first) * over / TOKEN_GRID
         meter = Meter()
         self.replica.prices.shared(meter, tokens, tokens * self._ranks)
-        return meter.terms().seconds
+        return self._seconds_of(meter.terms())
 
     def _outputs_s(self, outputs: int) -> float:
         meter = Meter()
         self.replica.prices.outputs(meter, outputs)
-        return meter.terms().seconds
+        return self._seconds_of(meter.terms())
 
     def _prompt_s(self, new: int, prior: int) -> float:
         """Attention of a prompt's chunk, between chunks of the grid's lengths where it is not short."""
@@ -148,4 +154,4 @@ class StepTimes:
     def _mixers_s(self, step: Step) -> float:
         meter = Meter()
         self.replica.prices.mixers(meter, step)
-        return meter.terms().seconds
+        return self._seconds_of(meter.terms())

@@ -176,7 +176,7 @@ class JsonReader:
 
     def row(self, line: str) -> Row:
         """raises: BadLineError that says which field is wrong"""
-        record = self.fields(_record(line))
+        record = self.fields(record_of(line))
         try:
             time, given, produced = record[self.time], record[self.input], record[self.output]
         except KeyError as error:
@@ -234,7 +234,11 @@ def _are_ids(numbers: list[int]) -> bool:
     return True
 
 
-def _record(line: str) -> dict[str, Any]:
+def record_of(line: str) -> dict[str, Any]:
+    """The JSON object of a line.
+
+    raises: BadLineError where it is none, has a key twice, or a number that is none
+    """
     try:
         record, end = _DECODER.raw_decode(line.strip())
     except json.JSONDecodeError as error:
@@ -272,7 +276,7 @@ def _scope(scope: object) -> str:
 def _has_fields(wanted: tuple[str, ...], line: bytes) -> bool:
     """Whether a line is an object with these fields."""
     try:
-        return set(wanted) <= set(_record(line.decode("utf-8")))
+        return set(wanted) <= set(record_of(line.decode("utf-8")))
     except (BadLineError, UnicodeDecodeError):
         return False
 

@@ -1,0 +1,77 @@
+"""A recorded run once more, by the simulated engine: the same arrivals and lengths, other times."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from planner.simulate.cluster import Cluster
+from planner.simulate.engine import Engine
+from planner.simulate.measures import Limits, Meter, Point
+from planner.simulate.requests import Request
+from planner.simulate.rules import Memory, Rules
+from planner.simulate.run import Run
+from planner.simulate.steps import StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What replays a run: the engines of one replica."""
+
+    memory: Memory
+    rules: Rules
+    ranks: int
+    """Data-parallel ranks, each an engine that gets the next request where it has fewest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of the requests, in their order."""
+
+    times: tuple[tuple[float, float], ...]
+    """Of each: when its first token came, and its last [s]."""
+    preemptions: int
+    points: tuple[Point, ...]
+
+
+class _Recorder(Meter):
+    """Keeps each request's times."""
+
+    def __init__(self) -> None:
+        super().__init__(Limits())
+        self.of_request: dict[int, tuple[float, float]] = {}
+
+    def done(self, run: Run, end_s: float) -> None:
+        """A request got its last token."""
+        super().done(run, end_s)
+        self.of_request[id(run.request)] = run.first_s, end_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Requests as a load."""
+
+    asked: Sequence[Request]
+    name: str = "replay"
+    chunk_tokens: int = 0
+
+    def requests(self) -> Iterator[Request]:
+        """In order of arrival."""
+        return iter(self.asked)
+
+    def facts(self) -> tuple[str, ...]:
+        """Nothing to say."""
+        return ()
+
+
+def replay(requests: Sequence[Request], machine: Machine, times: StepTimes) -> Replayed:
+    """The requests through the engines.
+
+    requests: in order of arrival, none longer than an engine takes
+    """
+    recorder = _Recorder()
+
+    def engine(meter: Meter) -> Engine:
+        return Engine(machine.memory, machine.rules, times, meter)
+
+    Cluster(engine, machine.ranks, recorder, routing="least-loaded").run(_Load(requests))
+    found = tuple(recorder.of_request[id(request)] for request in requests)
+    return Replayed(found, recorder.preemptions, tuple(recorder.series.points))
