@@ -133,4 +133,3 @@ def lines(folder: Path | None, peer: str | None) -> Iterator[tuple[str, float | 
             yield f"sched-sim, {path.name}", None, other
         else:
             yield f"sched-sim, {path.name}", other.per_s, f"requests/CPU s, {other.note}"
-

@@ -70,7 +70,7 @@ def check(engine: Engine) -> None:
     pool.settle(engine._used(0))
     assert pool.queued == pool.units - used
     assert sum(span.units for span in pool.queue) == pool.queued
-    assert all(not span.refs and 0 <= span.units - len(span.keys) * span.each for span in pool.queue)
+    assert all(not span.refs and span.units >= len(span.keys) * span.each for span in pool.queue)
     listed = [*pool.cached.values(), *(span for others in pool.copies.values() for span in others)]
     assert all(span in pool.queue for span in listed if not span.refs)
     assert pool.shared == sum(span.units for span in listed if span.refs)
@@ -167,9 +167,7 @@ def test_times_and_preemptions_are_the_naive_engines(
 
 @given(loads(chunk=4), RULES, st.integers(10, 30))
 @EXAMPLES
-def test_hits_are_the_naive_engines_where_a_chunk_is_a_block(
-    requests: list[Request], rules: Rules, units: int
-) -> None:
+def test_hits_are_the_naive_engines_where_a_chunk_is_a_block(requests: list[Request], rules: Rules, units: int) -> None:
     runs, naive = same(Memory(units, ((4, 1),)), replace(rules, prefix_caching=True), requests, 4)
     assert [run.cached for run in runs if run] == [max(0, run.cached) for run in naive if run.outcome != "refused"]
 
