@@ -1,6 +1,6 @@
-"""How long an estimate takes, beside the bare start of the libraries it is built on.
+"""How long an estimate takes, beside the bare start of the libraries it is built on; how fast a simulation is.
 
-    python -m tests.bench [--runs N] [--estimates N]
+    python -m tests.bench [--runs N] [--estimates N] [--traces FOLDER] [--peer PYTHON]
 
 Runs of both commands alternate, so that a busy machine slows both. Exits with 1 over the limits below.
 """
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -18,6 +19,7 @@ from planner import catalog
 from planner.inputs import Scenario
 from planner.origin import Origin
 from planner.plan import estimate
+from tests.bench_simulation import lines
 from tests.scenarios import ROOT
 
 BASELINE = """
@@ -78,9 +80,11 @@ def in_process(estimates: int) -> tuple[float, float, float]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(description="Time an estimate.")
+    parser = argparse.ArgumentParser(description="Time estimates and simulations.")
     parser.add_argument("--runs", type=int, default=15, help="runs of each command")
     parser.add_argument("--estimates", type=int, default=300, help="estimates in this process")
+    parser.add_argument("--traces", type=Path, help="folder of the complete traces (default: the samples of the tests)")
+    parser.add_argument("--peer", help="a Python in which sched-sim is installed, to be measured beside")
     asked = parser.parse_args(arguments)
     baseline, whole = commands(asked.runs)
     alone, with_speed, loaded = in_process(asked.estimates)
@@ -95,6 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
         ("one estimate, files read and validated", loaded, by_estimates),
     ):
         print(f"{what:48}{figure:9.3f} {note}")
+    for what, speed, note in lines(asked.traces, asked.peer):
+        print(f"{what:48}{'-' if speed is None else format(speed, ',.0f'):>9} {note}")
     return 0 if ratio <= MOST_RATIO and alone <= MOST_MS else 1
 
 

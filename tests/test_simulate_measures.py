@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner.report import Report
 from planner.simulate.checks import Seen, checks_of
+from planner.simulate.hashes import Parts
 from planner.simulate.measures import (
     GAPS_PER_S,
     MOST_POINTS,
@@ -59,7 +60,7 @@ def test_a_series_stays_short_and_even(end_s: float) -> None:
 
 
 def run_of(scope: str = "", **changed: Any) -> Run:
-    run = Run(Request(1.0, 100, 11, (1,), scope), 1.0, [(1, 96, 6)])
+    run = Run(Request(1.0, 100, 11, (1,), scope), 1.0, Parts((1,), None, 0))
     run.started_s, run.first_s, run.cached = 1.5, 2.0, 96
     for name, value in changed.items():
         setattr(run, name, value)
@@ -80,7 +81,7 @@ def test_a_request_is_measured_as_the_terms_are_defined() -> None:
 
 def test_one_token_has_no_tpot() -> None:
     meter = Meter(Limits())
-    run = Run(Request(0.0, 5, 1), 0.0, [])
+    run = Run(Request(0.0, 5, 1), 0.0, None)
     run.started_s = run.first_s = 1.0
     meter.done(run, 1.0)
     assert (meter.ttft.count, meter.tpot.count, meter.good) == (1, 0, 1)

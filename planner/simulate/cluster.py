@@ -218,7 +218,7 @@ class Cluster:
                 Point(
                     at_s,
                     running=sum(len(engine.running) for engine in self.engines),
-                    waiting=sum(run.seen_s <= at_s for engine in self.engines for run in engine.waiting),
+                    waiting=sum(engine.waiting_at(at_s) for engine in self.engines),
                     used_share=sum(engine.used_units for engine in self.engines) / units,
                     submitted=meter.submitted,
                     done=meter.done_count,

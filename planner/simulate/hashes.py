@@ -1,10 +1,22 @@
 """A load's hash ids -> keys of the chunks that a pool shares."""
 
+from itertools import repeat
 from math import lcm
+from typing import NamedTuple
 
+from planner.simulate.pool import Key
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory
-from planner.simulate.run import Part
+
+
+class Parts(NamedTuple):
+    """What of a prompt others may share."""
+
+    keys: tuple[Key, ...]
+    """Of its whole chunks, in order."""
+    last: Key | None
+    """Of the whole blocks of a last, partial chunk."""
+    last_tokens: int
 
 
 class Hashes:
@@ -12,25 +24,20 @@ class Hashes:
 
     def __init__(self, memory: Memory, chunk_tokens: int) -> None:
         """chunk_tokens: of one hash id"""
-        self.memory = memory
         self.block = lcm(*(block for block, _ in memory.growing))
         self.joined = lcm(self.block, chunk_tokens) // chunk_tokens
         self.tokens = self.joined * chunk_tokens
+        """Of a chunk as it is shared."""
         self.units = memory.grown(self.tokens)
 
-    def parts(self, request: Request) -> list[Part]:
+    def parts(self, request: Request) -> Parts:
         """What of a prompt others may share; the whole blocks of a last, partial chunk are found under its own id."""
-        ids, step, tokens, units = request.hash_ids, self.joined, self.tokens, self.units
-        whole = min(request.input_tokens // tokens, len(ids) // step)
-        names = ids[step - 1 : whole * step : step] if step > 1 else ids[:whole]
-        scope = request.scope
-        parts: list[Part] = (
-            [((scope, name), end, units) for name, end in zip(names, range(tokens, (whole + 1) * tokens, tokens))]
-            if scope
-            else [(name, end, units) for name, end in zip(names, range(tokens, (whole + 1) * tokens, tokens))]
-        )
-        rest = (request.input_tokens - whole * tokens) // self.block * self.block
-        if 0 < rest < tokens and step == 1 and len(ids) > whole:
-            key = (scope, ids[whole]) if scope else ids[whole]
-            parts.append((key, whole * tokens + rest, self.memory.grown(rest)))
-        return parts
+        ids, step = request.hash_ids, self.joined
+        whole = min(request.input_tokens // self.tokens, len(ids) // step)
+        keys: tuple[Key, ...] = ids[:whole] if step == 1 else ids[step - 1 : whole * step : step]
+        if request.scope:
+            keys = tuple(zip(repeat(request.scope), keys))
+        rest = (request.input_tokens - whole * self.tokens) // self.block * self.block
+        if 0 < rest < self.tokens and step == 1 and len(ids) > whole:
+            return Parts(keys, (request.scope, ids[whole], rest), rest)
+        return Parts(keys, None, 0)

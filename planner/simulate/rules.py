@@ -60,6 +60,8 @@ class Memory:
     def fixed(self, tokens: int) -> int:
         """Units that do not grow while a request of so many tokens runs: a bounded group counts at its fullest."""
         total = self.state_units
+        if not self.bounded:
+            return total
         for block, weight, most in self.bounded:
             total += min(ceil_div(tokens, block), most) * weight
         return total

@@ -2,48 +2,48 @@
 
 from typing import Protocol
 
-from planner.simulate.pool import Chunk, Key
+from planner.simulate.hashes import Parts
+from planner.simulate.pool import Held, Span
 from planner.simulate.requests import Request
-
-Part = tuple[Key, int, int]
-"""Of a prompt that others may share: its key, the prompt's tokens up to its end, its units."""
 
 
 class Run:
-    """A request in an engine."""
+    """A request in an engine. What most never change is the class's own, which makes one in half the time."""
 
-    __slots__ = (
-        "cached", "chunks", "emitted", "ended", "finish_at", "first_s", "fixed", "left", "own", "parts", "preemptions",
-        "prefilled", "prompt", "request", "seen_s", "shared", "started_s", "tokens",
-    )  # fmt: skip
+    prefilled = 0
+    """Tokens of it whose keys and values are cached, until it decodes."""
+    emitted = 0
+    """Tokens that it had written when it was last preempted or cancelled."""
+    started_s = first_s = -1.0
+    own: int
+    """Cached tokens less Growth.clock, while it decodes."""
+    finish_at: int
+    """Growth.clock after its last step, while it decodes."""
+    cached = 0
+    """Prompt tokens found in the cache when it first started."""
+    fixed = 0
+    """Units that do not grow."""
+    held: list[Held]
+    """Chunks of its prompt that it uses."""
+    made: Span | None = None
+    """The last of these, if this request computed it."""
+    chunks = 0
+    """How many, a last and partial one included."""
+    shared = 0
+    """Units of them."""
+    left: Span | None = None
+    """Its own full blocks that a preemption let go."""
+    preemptions = 0
+    ended = False
 
-    def __init__(self, request: Request, seen_s: float, parts: list[Part]) -> None:
-        self.request = request
-        self.seen_s = seen_s
-        """When it is in the engine's queue."""
-        self.tokens = request.input_tokens + request.output_tokens
-        self.prompt = request.input_tokens
+    def __init__(self, request: Request, seen_s: float, parts: Parts | None) -> None:
+        """seen_s: when it is in the engine's queue
+        parts: of its prompt; None: it shares nothing
+        """
+        self.request, self.seen_s, self.parts, self.held = request, seen_s, parts, []
+        self.prompt = prompt = request.input_tokens
         """Tokens to compute before it decodes: its input, and after a preemption what it had written too."""
-        self.prefilled = 0
-        self.emitted = 0
-        """Tokens that it had written when it was last preempted or cancelled."""
-        self.started_s = self.first_s = -1.0
-        self.finish_at = -1
-        """Growth.clock after its last step."""
-        self.own = 0
-        """Cached tokens less Growth.clock."""
-        self.cached = 0
-        """Prompt tokens found in the cache when it first started."""
-        self.fixed = 0
-        """Units that do not grow."""
-        self.parts = parts
-        self.chunks: list[Chunk] = []
-        self.shared = 0
-        """Units of its chunks."""
-        self.left: Chunk | None = None
-        """Its own blocks that a preemption let go."""
-        self.preemptions = 0
-        self.ended = False
+        self.tokens = prompt + request.output_tokens
 
 
 class Observer(Protocol):

@@ -4,6 +4,7 @@ Every entry is priced by roofline.py, so a step here is serving.step_of's within
 """
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
@@ -19,17 +20,21 @@ CONTEXT_GRID = 512
 MOST_ENTRIES = 2**17
 """Of a table; when it is full it starts anew."""
 
+Line = tuple[float, float]
+"""Of times that grow evenly with a number: at none of it [s], and for each of it [s]."""
+
 K = TypeVar("K")
+V = TypeVar("V")
 
 
-class Table(dict[K, float]):
+class Table(dict[K, V]):
     """Times by what they depend on, each computed when it is first asked for."""
 
-    def __init__(self, compute: Callable[[K], float]) -> None:
+    def __init__(self, compute: Callable[[K], V]) -> None:
         super().__init__()
         self.compute = compute
 
-    def __missing__(self, key: K) -> float:
+    def __missing__(self, key: K) -> V:
         found = self.compute(key)
         if len(self) >= MOST_ENTRIES:
             self.clear()
@@ -51,33 +56,29 @@ class StepTimes:
         self._overlapped = replica.steps_in_flight > 1
         self._shared = Table(self._shared_s)
         self._outputs = Table(self._outputs_s)
-        self._prompts = Table(self._prompt_s)
-        self._least = Table(self._least_s)
+        self._prompts = Table(self._prompt_line)
+        self._hosts = Table(self._host_s)
         self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
-        self._attention: dict[tuple[int, int, bool], tuple[float, float]] = {}
-        self._decodes: dict[tuple[int, int], tuple[float, float]] = {}
+        self._attention = Table(partial(self._attention_line, beside_prompts=False))
+        self._beside = Table(partial(self._attention_line, beside_prompts=True))
+        self._decodes = Table(self._decode_line)
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
-        """(a step of decodes alone [s], what each further cached token adds to it [s]).
+        """(a step of decodes alone [s], what the next one takes more [s]).
 
         batch: requests that decode, at least one
         kv_tokens: cached tokens of all of them
         """
-        cell = batch, kv_tokens // (CONTEXT_GRID * batch)
-        found = self._decodes.get(cell)
-        if found is None:
-            found = self._decodes[cell] = self._decode_line(*cell)
-        start, slope = found
-        return start + slope * kv_tokens, slope
+        start, slope, least = self._decodes[batch, kv_tokens // (CONTEXT_GRID * batch)]
+        seconds = start + slope * kv_tokens
+        return (seconds, slope * batch) if seconds > least else (least, 0.0)
 
-    def _decode_line(self, batch: int, cell: int) -> tuple[float, float]:
-        """A decode step between two lengths of context: (at no cached tokens [s], for each of them [s])."""
-        low, high = cell * CONTEXT_GRID * batch, (cell + 1) * CONTEXT_GRID * batch
-        device = self._shared[batch] + self._outputs[batch]
-        start, slope = self._attention_line(batch, cell, mixed=False)
-        first, last = (self._hosted(device + start + slope * each, batch) for each in (low, high))
-        slope = (last - first) / (high - low)
-        return first - slope * low, slope
+    def _decode_line(self, place: tuple[int, int]) -> tuple[float, float, float]:
+        """A decode step of a batch between two lengths of context: by cached tokens of all, and at least so long."""
+        batch, _ = place
+        start, slope = self._attention[place]
+        host, least = self._hosts[batch]
+        return self._shared[batch] + self._outputs[batch] + host + start, slope, least
 
     def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
         """A step of prompts, with decodes or alone [s].
@@ -88,37 +89,30 @@ class StepTimes:
         """
         tokens, attention = batch, 0.0
         if batch:
-            start, slope = self._attention_line(batch, kv_tokens // (CONTEXT_GRID * batch), mixed=True)
+            start, slope = self._beside[batch, kv_tokens // (CONTEXT_GRID * batch)]
             attention = start + slope * kv_tokens
-        for prompt in prompts:
-            tokens += prompt[0]
-            attention += self._prompts[prompt]
+        for new, prior in prompts:
+            tokens += new
+            attention += self._prompt_s(new, prior)
         outputs = batch + len(prompts)
         device = self._shared[tokens] + self._outputs[outputs] + attention
-        return self._hosted(max(device, self._launches_s), outputs)
+        host, least = self._hosts[outputs]
+        seconds = (device if device > self._launches_s else self._launches_s) + host
+        return seconds if seconds > least else least
 
-    def _hosted(self, device_s: float, outputs: int) -> float:
-        """With the host's work, and no faster than the server streams the tokens."""
-        if self._overlapped:
-            return max(device_s, self._least[outputs])
-        return max(self.replica.times.hosted_s(device_s, outputs, overlapped=False), self._least[outputs])
-
-    def _least_s(self, outputs: int) -> float:
+    def _host_s(self, outputs: int) -> tuple[float, float]:
+        """(what the host's work adds to a step [s], what it and the streaming of tokens take at least [s])."""
         times = self.replica.times
-        return max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
+        added = 0.0 if self._overlapped else times.hosted_s(0.0, outputs, overlapped=False)
+        return added, max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
 
-    def _attention_line(self, batch: int, cell: int, *, mixed: bool) -> tuple[float, float]:
-        """Attention of decodes between two lengths of context: (at no cached tokens [s], for each of them [s]).
-
-        mixed: prompts share their step
-        """
-        found = self._attention.get((batch, cell, mixed))
-        if found is None:
-            steps = (Step(batch, float(at * CONTEXT_GRID), beside_prompts=mixed) for at in (cell, cell + 1))
-            first, last = (self._mixers_s(step) for step in steps)
-            slope = (last - first) / (CONTEXT_GRID * batch)
-            found = self._attention[batch, cell, mixed] = first - slope * cell * CONTEXT_GRID * batch, slope
-        return found
+    def _attention_line(self, place: tuple[int, int], *, beside_prompts: bool) -> Line:
+        """Attention of a batch of decodes between two lengths of context, by cached tokens of all."""
+        batch, cell = place
+        steps = (Step(batch, float(at * CONTEXT_GRID), beside_prompts=beside_prompts) for at in (cell, cell + 1))
+        first, last = (self._mixers_s(step) for step in steps)
+        slope = (last - first) / (CONTEXT_GRID * batch)
+        return first - slope * cell * CONTEXT_GRID * batch, slope
 
     def _shared_s(self, tokens: int) -> float:
         """What depends on the number of tokens alone, beyond EXACT_TOKENS between numbers of the grid."""
@@ -135,14 +129,27 @@ class StepTimes:
         self.replica.prices.outputs(meter, outputs)
         return self._seconds_of(meter.terms())
 
-    def _prompt_s(self, prompt: tuple[int, int]) -> float:
-        """Attention of a prompt; with nothing cached, between lengths of the grid."""
-        new, prior = prompt
+    def _prompt_s(self, new: int, prior: int) -> float:
+        """Attention of a prompt's chunk, between chunks of the grid's lengths where it is not short."""
+        octave = prior.bit_length()
         low, over = divmod(new, TOKEN_GRID)
-        if low and over and not prior:
-            first, last = self._prompts[low * TOKEN_GRID, 0], self._prompts[(low + 1) * TOKEN_GRID, 0]
-            return first + (last - first) * over / TOKEN_GRID
-        return self._mixers_s(Step(0, 0.0, (Prompt(new, prior),)))
+        if not low or not over:
+            start, slope = self._prompts[new, octave]
+            return start + slope * prior
+        start, slope = self._prompts[low * TOKEN_GRID, octave]
+        more, steeper = self._prompts[(low + 1) * TOKEN_GRID, octave]
+        first = start + slope * prior
+        return first + (more + steeper * prior - first) * over / TOKEN_GRID
+
+    def _prompt_line(self, place: tuple[int, int]) -> Line:
+        """Attention of so many new tokens after cached ones whose number has so many binary digits, by that number."""
+        new, octave = place
+        if not octave:
+            return self._mixers_s(Step(0, 0.0, (Prompt(new, 0),))), 0.0
+        low, high = 1 << octave - 1, 1 << octave
+        first, last = (self._mixers_s(Step(0, 0.0, (Prompt(new, prior),))) for prior in (low, high))
+        slope = (last - first) / (high - low)
+        return first - slope * low, slope
 
     def _mixers_s(self, step: Step) -> float:
         meter = Meter()

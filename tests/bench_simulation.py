@@ -1,0 +1,135 @@
+"""How many requests a simulation does in a second of CPU time, beside sched-sim on the same trace.
+
+    python -m tests.bench [--traces FOLDER] [--peer PYTHON]
+
+Of planner everything counts that `planner simulate` does for a trace but printing: reading the file, filling tables of
+step times, the engine, the measuring. Of sched-sim, whose input is Python objects, its simulator alone. Both serve
+an 8B Llama (planner 3.1, for its context) on one A100 80 GB, a pair that sched-sim has a preset of, in chunks of 2,048
+tokens and at most 256 requests at once. sched-sim 0.2 finds prefixes by tokens,
+so a hash id stands for 512 tokens of its own. Measure on an idle machine: a busy one slows both.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from time import process_time
+
+from planner import catalog
+from planner.deployment import deploy
+from planner.origin import Origin
+from planner.simulate.cluster import Cluster
+from planner.simulate.engine import Engine
+from planner.simulate.hashes import Hashes
+from planner.simulate.measures import Limits, Meter
+from planner.simulate.setting import setting_of
+from planner.simulate.traces import open_trace
+from tests.scenarios import ORACLES
+
+GOALS = {"azure2023_conv": 100_000, "mooncake_conversation": 20_000}
+"""Requests per second of CPU time that planner is to reach on the complete traces."""
+SCENARIO = {
+    "model": "llama-3.1-8b",
+    "accelerator": "a100-sxm-80gb",
+    "workload": "chat",
+    "engine_options.max_num_seqs": 256,
+    "engine_options.max_num_batched_tokens": 2048,
+    "context_tokens": 131_072,
+}
+PEER = """
+import json, sys, time
+from sched_sim.cli import create_scheduler
+from sched_sim.core.event_engine import Simulator
+from sched_sim.core.request import Request
+from sched_sim.hardware.presets import get_hardware_profile
+rows, caching = json.load(sys.stdin)
+ids = lambda row: [512 * each + i for each in row[3] for i in range(512)][:row[1]]
+requests = [
+    Request(request_id=str(i), arrived_at=row[0], prompt_tokens=row[1], output_tokens=row[2], prompt_token_ids=ids(row))
+    for i, row in enumerate(rows)
+]
+start = time.process_time()
+hardware = get_hardware_profile("a100")
+scheduler = create_scheduler(
+    "chunked", hardware, token_budget=2048, max_batch_size=256, enable_prefix_caching=caching
+)
+simulator = Simulator(hardware, scheduler)
+simulator.submit_workload(requests)
+simulator.run()
+print(json.dumps([time.process_time() - start, sum(each.completed_at is not None for each in requests)]))
+"""
+PEER_REQUESTS, PEER_LIMIT_S = 1000, 120
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one simulator did."""
+
+    requests: int
+    cpu_s: float
+    note: str
+
+    @property
+    def per_s(self) -> float:
+        """Requests per second of CPU time."""
+        return self.requests / self.cpu_s
+
+
+def ours(path: Path) -> Speed:
+    """A whole trace, from the file to its quantiles."""
+    deployment = deploy(catalog.load_scenario({}, Origin("bench"), SCENARIO))
+    start = process_time()
+    trace, setting, meter = open_trace(path), setting_of(deployment), Meter(Limits())
+    hashes = Hashes(setting.memory, trace.chunk_tokens) if trace.chunk_tokens else None
+    cluster = Cluster(
+        lambda watch: Engine(setting.memory, setting.rules, setting.times, watch, hashes),
+        1,
+        meter,
+        routing="round-robin",
+    )
+    cluster.run(trace)
+    found = f"TTFT p50 {meter.ttft.at(0.5):.3g} s, {meter.preemptions:,} preemptions"
+    hit = f", hit rate {meter.cached_tokens / meter.input_tokens:.1%}" if hashes else ""
+    return Speed(meter.submitted, process_time() - start, found + hit)
+
+
+def peers(path: Path, python: str) -> Speed | str:
+    """sched-sim on the first requests of a trace; why not, where it does not run."""
+    trace = open_trace(path)
+    first = islice(trace.requests(), PEER_REQUESTS)
+    rows = [(each.arrival_s, each.input_tokens, each.output_tokens, each.hash_ids) for each in first]
+    try:
+        run = subprocess.run(
+            [python, "-c", PEER], input=json.dumps([rows, bool(trace.chunk_tokens)]), capture_output=True, text=True,
+            timeout=PEER_LIMIT_S, check=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"not done within {PEER_LIMIT_S} s"
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"does not run: {str(getattr(error, 'stderr', None) or error).strip().splitlines()[-1]}"
+    cpu_s, done = json.loads(run.stdout)
+    return Speed(len(rows), cpu_s, f"the first {len(rows):,} requests, of which {done:,} ended")
+
+
+def traces(folder: Path | None) -> Iterator[tuple[str, Path]]:
+    """(name, file) of both traces: complete ones in a folder, or the samples that the tests ship with."""
+    files = sorted((folder or ORACLES / "traces").iterdir())
+    for name in GOALS:
+        found = next((path for path in files if path.name.startswith(name)), None)
+        if found is not None:
+            yield name, found
+
+
+def lines(folder: Path | None, peer: str | None) -> Iterator[tuple[str, float | None, str]]:
+    """(what, requests per second of CPU time, note) of every measurement."""
+    for name, path in traces(folder):
+        speed = ours(path)
+        goal = f"goal {GOALS[name]:,} on the complete trace"
+        yield f"planner, {path.name}", speed.per_s, f"requests/CPU s, {speed.requests:,} of them, {speed.note}; {goal}"
+        other = peers(path, peer) if peer else "--peer PYTHON names one with `pip install sched-sim==0.2.0`"
+        if isinstance(other, str):
+            yield f"sched-sim, {path.name}", None, other
+        else:
+            yield f"sched-sim, {path.name}", other.per_s, f"requests/CPU s, {other.note}"
