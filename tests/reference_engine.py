@@ -137,7 +137,7 @@ class ReferenceEngine:
         self.slots = min(rules.max_seqs, rules.max_tokens)
         self.waiting: deque[Naive] = deque()
         self.running: list[Naive] = []
-        self.blocked = self.preempted = False
+        self.preempted = False
         self.all: list[Naive] = []
         self.coming: deque[Request] = deque()
 
@@ -196,8 +196,7 @@ class ReferenceEngine:
             request = self.coming.popleft()
             run = Naive(request, self._names(request), request.input_tokens)
             self.all.append(run)
-            slots = 0 if self.blocked else self.slots - len(self.running)
-            if self.rules.max_queue is not None and len(self.waiting) >= self.rules.max_queue + max(0, slots):
+            if self.rules.max_queue is not None and len(self.waiting) >= self.rules.max_queue:
                 run.outcome = "refused"
             else:
                 self.waiting.append(run)
@@ -214,7 +213,6 @@ class ReferenceEngine:
                 self.running.remove(run)
                 self._give_back(run)
             else:
-                self.blocked = self.blocked and self.waiting[0] is not run
                 self.waiting.remove(run)
 
     def _schedule(self, now: float) -> Step:
@@ -267,10 +265,8 @@ class ReferenceEngine:
             must_fit = run.target if self.rules.reserves_prompt else cached + new
             idle = sum(not block.refs for block in hits)
             if self._units(run, must_fit) - len(hits) + idle > len(self.pool.free):
-                self.blocked = True
                 return
             self.waiting.popleft()
-            self.blocked = False
             self.running.append(run)
             for block in hits:
                 self.pool.touch(block)
@@ -291,7 +287,6 @@ class ReferenceEngine:
         run.computed = 0
         run.preemptions += 1
         self.waiting.appendleft(run)
-        self.blocked = True
 
     def _units(self, run: Naive, tokens: int) -> int:
         """Blocks that it must have for so many tokens."""

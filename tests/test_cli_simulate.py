@@ -47,8 +47,17 @@ def report_of(*arguments: str | Path, code: int = 0) -> Report:
 
 def test_the_text_says_what_was_seen_and_what_follows() -> None:
     text = done(*SHORT)
-    for said in ("simulated\n", "TTFT, p99", "TPOT, p50", "gap between tokens, p95", "whole request, p90", "Simulation\n",
-                 "The formulas and the simulation\n", "200 requests of chat: Poisson arrivals at 5 per s", "percentiles: exact"):  # fmt: skip
+    for said in (
+        "simulated\n",
+        "TTFT, p99",
+        "TPOT, p50",
+        "gap between tokens, p95",
+        "whole request, p90",
+        "Simulation\n",
+        "The formulas and the simulation\n",
+        "200 requests of chat: Poisson arrivals at 5 per s",
+        "percentiles: exact",
+    ):
         assert said in text
     markdown = done(*SHORT, "--format", "markdown")
     assert "## Simulation" in markdown

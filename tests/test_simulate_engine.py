@@ -141,7 +141,7 @@ RULES = st.builds(
     reserves_prompt=st.booleans(),
     reserves_answer=st.sampled_from([False, False, False, True]),
     prefix_caching=st.booleans(),
-    max_queue=st.sampled_from([None, None, 0, 3]),
+    max_queue=st.sampled_from([None, None, 1, 3]),
     timeout_s=st.sampled_from([None, None, 0.01 + TICK_S / 64, 0.1 + TICK_S / 64]),
 )
 EXAMPLES = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -230,10 +230,12 @@ def test_a_request_longer_than_the_pool_or_the_context_is_refused() -> None:
     assert engine_of(Memory(2000, ((4, 1),)), SMALL)[0].longest == 100
 
 
-def test_a_bounded_queue_counts_those_who_cannot_start_at_once() -> None:
+def test_a_bounded_queue_takes_more_once_a_step_has_started_some() -> None:
     engine, _ = engine_of(Memory(200, ((4, 1),)), replace(SMALL, max_queue=2))
-    taken = [engine.submit(Request(0.0, 4, 10), 0.0) for _ in range(9)]
-    assert [run is not None for run in taken] == [True] * 6 + [False] * 3
+    taken = [engine.submit(Request(0.0, 4, 10), 0.0) for _ in range(4)]
+    assert [run is not None for run in taken] == [True, True, False, False]
+    engine.advance(TICK_S)
+    assert engine.submit(Request(TICK_S, 4, 10), TICK_S) is not None
 
 
 def test_an_answer_that_is_reserved_is_never_preempted() -> None:

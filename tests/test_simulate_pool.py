@@ -139,6 +139,9 @@ def test_ids_are_joined_until_they_hold_whole_blocks() -> None:
     assert fine.parts(request) == (tuple(range(6)), None, 0)
     partial = Hashes(Memory(9, ((16, 1),)), 64)
     assert partial.parts(request) == ((0,), ("", 1, 32), 32)
+    prefix = Hashes(Memory(9, ((16, 1),)), 50)  # one id for what many prompts begin with, no multiple of a block
+    assert prefix.parts(Request(0.0, 90, 1, (0,))) == ((), ("", 0, 48), 48)
+    assert prefix.parts(Request(0.0, 40, 1, (0,))) == ((), ("", 0, 32), 32)
     joined = Hashes(Memory(9, ((48, 1), (16, 2))), 32)
     assert (joined.tokens, joined.units) == (96, 2 + 12)
     assert joined.parts(request).keys == (2,)

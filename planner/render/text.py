@@ -51,7 +51,7 @@ def draw(result: Report | Comparison, width: int, *, brief: bool) -> RenderableT
 
 
 def _report(report: Report, *, brief: bool) -> RenderableType:
-    """The main table, what binds, and unless brief the arithmetic, assumptions and sources; a brief simulation alone."""
+    """The main table, what binds, and unless brief the arithmetic, assumptions and sources; or a simulation alone."""
     only = SIMULATED if brief and report.simulation else None
     parts = [*_heading(title(report), [report]), _table([report], ["value"], only)]
     parts += [] if only else _tables_of(report)

@@ -44,8 +44,6 @@ class Engine(Room):
         """When the next step starts, and when it is scheduled: as it starts, or as the one before it does."""
         self.stalled: list[tuple[float, int]] = []
         """(since when, how many) of those whose decodes wait for prompts, in the order in which they began to."""
-        self.blocked = False
-        """The first one waiting did not fit when it was last its turn, or had to let go of its blocks."""
         self.busy_s = 0.0
 
     def submit(self, request: Request, seen_s: float) -> Run | None:
@@ -54,7 +52,7 @@ class Engine(Room):
         raises: ValueError for one that is too long
         """
         rules = self.rules
-        if rules.max_queue is not None and self._queue_is_full(rules.max_queue):
+        if rules.max_queue is not None and len(self.waiting) >= rules.max_queue:
             return None
         hashes = self.hashes
         parts = hashes.parts(request) if hashes is not None and request.hash_ids and rules.prefix_caching else None
@@ -66,11 +64,6 @@ class Engine(Room):
             self.submitted += 1
             heappush(self.deadlines, (request.arrival_s + rules.timeout_s, self.submitted, run))
         return run
-
-    def _queue_is_full(self, most: int) -> bool:
-        """A request that can start at the next step does not count as waiting."""
-        free = 0 if self.blocked else self.most_running - len(self.running)
-        return len(self.waiting) >= most + max(0, free)
 
     @property
     def requests(self) -> int:
@@ -163,10 +156,9 @@ class Engine(Room):
         while waiting and room and waiting[0].seen_s <= self.began and len(running) < self.most_running:
             run = waiting[0]
             if not self._start(run, room, ahead):
-                self.blocked = True
                 return
             waiting.popleft()
-            self.blocked, self.lack = False, 0
+            self.lack = 0
             running[run] = None
             if run.started_s < 0:
                 run.started_s, run.cached = self.now, run.prefilled
@@ -303,7 +295,7 @@ class Engine(Room):
         run.prompt = run.request.input_tokens + run.emitted
         run.prefilled = 0
         self.waiting.appendleft(run)
-        self.blocked, self.lack = True, 0
+        self.lack = 0
 
     def _stop(self, run: Run, *, again: bool = False) -> None:
         """A request that runs no longer, before its end."""
@@ -333,7 +325,7 @@ class Engine(Room):
                 self._stop(run)
             else:
                 if run is waiting[0]:
-                    self.blocked, self.lack = False, 0
+                    self.lack = 0
                 waiting.remove(run)
             run.ended = True
             self.observer.cancelled(run, self.now)

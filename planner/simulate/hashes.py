@@ -15,7 +15,7 @@ class Parts(NamedTuple):
     keys: tuple[Key, ...]
     """Of its whole chunks, in order."""
     last: Key | None
-    """Of the whole blocks of a last, partial chunk."""
+    """Of the whole blocks after them that ids stand for: of a partial chunk, or of chunks too few to be joined."""
     last_tokens: int
 
 
@@ -24,6 +24,7 @@ class Hashes:
 
     def __init__(self, memory: Memory, chunk_tokens: int) -> None:
         """chunk_tokens: of one hash id"""
+        self.chunk = chunk_tokens
         self.block = lcm(*(block for block, _ in memory.growing))
         self.joined = lcm(self.block, chunk_tokens) // chunk_tokens
         self.tokens = self.joined * chunk_tokens
@@ -31,13 +32,14 @@ class Hashes:
         self.units = memory.grown(self.tokens)
 
     def parts(self, request: Request) -> Parts:
-        """What of a prompt others may share; the whole blocks of a last, partial chunk are found under its own id."""
+        """What of a prompt others may share; the whole blocks of a last, partial chunk are found under the last id."""
         ids, step = request.hash_ids, self.joined
         whole = min(request.input_tokens // self.tokens, len(ids) // step)
         keys: tuple[Key, ...] = ids[:whole] if step == 1 else ids[step - 1 : whole * step : step]
         if request.scope:
             keys = tuple(zip(repeat(request.scope), keys))
-        rest = (request.input_tokens - whole * self.tokens) // self.block * self.block
-        if 0 < rest < self.tokens and step == 1 and len(ids) > whole:
-            return Parts(keys, (request.scope, ids[whole], rest), rest)
-        return Parts(keys, None, 0)
+        rest = min(request.input_tokens, len(ids) * self.chunk) // self.block * self.block - whole * self.tokens
+        if rest <= 0:
+            return Parts(keys, None, 0)
+        last = ids[(whole * self.tokens + rest - 1) // self.chunk]
+        return Parts(keys, (request.scope, last, rest), rest)

@@ -31,7 +31,7 @@ class Rules:
     """A request starts only where its whole answer fits too; nothing is then preempted."""
     prefix_caching: bool = True
     max_queue: int | None = None
-    """Requests that may wait; one more is turned away."""
+    """Requests that may wait, for the next step or longer; one more is turned away."""
     timeout_s: float | None = None
     """A request that has not ended so long after its arrival is cancelled."""
 
