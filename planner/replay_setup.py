@@ -6,8 +6,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from planner.architectures import resolve
-from planner.calibrate.datasheet import datasheet_times
 from planner.catalog import load_accelerator, load_model, load_scenario, names
+from planner.datasheet_times import datasheet_times
 from planner.deployment import Deployment, deploy
 from planner.errors import InputError, PlannerError, nearest
 from planner.inputs import Model
