@@ -1,16 +1,20 @@
 """`simulation.simulate`: the fleet under a load, held against laws, the formulas, and itself."""
 
+import json
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import simulation
 from planner.errors import InputError
 from planner.report import Report
 from planner.report_simulation import Simulation
+from planner.simulate import measures
 from planner.simulate.asked import Asked, load_of
 from planner.simulate.requests import ClosedLoop
 from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
@@ -168,6 +172,15 @@ def test_a_shared_prefix_is_found_and_faster() -> None:
     assert shared.ttft_s.mean < plain.ttft_s.mean
     off = seen(prefix, **{"engine_options.prefix_caching": False})
     assert off.ttft_s == plain.ttft_s
+
+
+def test_what_is_found_cached_is_a_share_of_all_prompts() -> None:
+    """Half of the prompts begin with the same half: a quarter of all tokens, as the formulas count them."""
+    prefix = {**ARRIVING, **SAME_LENGTHS, "concurrency": None, "prefix": {"shared_tokens": 496, "request_share": "0.5"}}
+    found = seen(prefix)
+    assert found.hit_share == pytest.approx(0.25, abs=0.01)
+    assert [(each.scope, each.requests, each.hit_share) for each in found.hits] == [("", FEW, found.hit_share)]
+    assert next(check for check in found.checks if check.what == "prompt tokens found cached").holds
 
 
 def test_routing_by_prefix_finds_no_less_than_round_robin() -> None:
@@ -345,6 +358,29 @@ def test_pipeline_stages_are_refused() -> None:
         seen(ARRIVING, **{"parallelism.pp": 2})
 
 
+# What is said of a load
+
+
+def test_a_load_too_short_to_tell_is_not_said_to_wait_for_nothing() -> None:
+    found = seen(ARRIVING, Asked(rate_per_s=1e6, requests=300))
+    assert not found.saturated
+    assert found.saturation.startswith("not told: all requests come within ")
+    assert max(point.running + point.waiting for point in found.series) > 250
+
+
+def test_a_request_alone_runs_nearly_all_of_its_time() -> None:
+    found = seen(ARRIVING, Asked(requests=1))
+    assert found.running_mean > 0.97
+    assert found.load_facts[0].startswith("1 request of ")
+    assert len(found.load_facts) == 1
+
+
+def test_a_short_queue_that_turns_away_does_not_grow() -> None:
+    found = seen(ARRIVING, Asked(rate_per_s=70, requests=FEW), Fleet(replicas=1, max_queue=5))
+    assert found.saturated
+    assert found.misses[0].startswith("too much was turned away: ")
+
+
 # Several at once
 
 
@@ -366,9 +402,31 @@ def test_replicas_are_the_same_in_processes_of_their_own() -> None:
         load, fleet = load_of(planned, asked), Fleet(replicas=3)
         here, apart = (simulate(planned, load, fleet, jobs=jobs).simulation for jobs in (1, 2))
         assert here is not None
-        assert apart is not None
-        for name in ("submitted", "completed", "ttft_s", "tpot_s", "itl_s", "e2e_s", "hit_share", "too_long", "span_s"):
-            assert getattr(here, name) == getattr(apart, name), name
-        assert apart.utilisation == pytest.approx(here.utilisation, rel=1e-5)
-        assert [point.time_s for point in apart.series] == [point.time_s for point in here.series]
-        assert apart.running_max == here.running_max
+        assert apart == here
+
+
+def test_parts_of_a_fleet_count_the_same_scopes_and_bad_lines(tmp_path: Path) -> None:
+    """More scopes than are counted one by one: which are is the load's order, whoever simulates them."""
+    same = {"output_length": 2, "hash_ids": [1]}
+    lines = [{"timestamp": 100 * i, "input_length": 600 + i % 7, "scope": f"of {i % 90}", **same} for i in range(400)]
+    trace = tmp_path / "scopes.jsonl"
+    trace.write_text("\n".join([*map(json.dumps, lines), "not a line"]))
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(measures, "MOST_SCOPES", 40)
+        patched.setattr(simulation, "each_done", lambda work, parts, _: map(work, parts))
+        load = load_of(planned, Asked(trace=trace, skip_bad=True))
+        here, apart = (simulate(planned, load, Fleet(replicas=3), jobs=jobs).simulation for jobs in (1, 2))
+    assert here is not None
+    assert apart == here
+    assert here.hits[0].scope == measures.OTHER_SCOPES
+    assert "bad lines, left out: 1 (401)" in here.load_facts
+
+
+def test_bad_lines_are_told_of_where_others_read_them(tmp_path: Path) -> None:
+    trace = tmp_path / "bad.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 60, "output_length": 2}\n' * 4 + "not a line\n")
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    found = simulate(planned, load_of(planned, Asked(trace=trace, skip_bad=True)), Fleet(replicas=2), jobs=2).simulation
+    assert found is not None
+    assert "bad lines, left out: 1 (5)" in found.load_facts

@@ -72,6 +72,8 @@ class Result:
     last_arrival_s: float | None
     """None where answers decide when requests come."""
     outages: Outages | None = None
+    facts: tuple[str, ...] = ()
+    """What the load says of itself once it was read, here."""
 
     def merge(self, other: "Result") -> None:
         """Adds another part of the cluster."""
@@ -113,6 +115,8 @@ class Cluster:
         now = 0.0
         for place, request in enumerate(load.requests()):
             now = request.arrival_s
+            if request.scope:
+                meter.expect(request.scope)
             if len(mine) < count and place % count not in mine:
                 continue
             if now >= series.next_s:
@@ -229,6 +233,8 @@ class Cluster:
     def _drained(self, last_arrival_s: float | None) -> Result:
         """Time goes on until nothing is left."""
         series = self.meter.series
+        self._sample(last_arrival_s or 0.0)
+        self.meter.arriving = series.so_far()
         while any(engine.requests for engine in self.engines):
             if self.outages is not None:
                 self._break(series.next_s)
