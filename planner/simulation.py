@@ -113,6 +113,8 @@ def simulate(
 ) -> Report:
     """The estimate with the simulation of its fleet; without one where no fleet is enough by the formulas.
 
+    Nor is there one where a replica's memory holds no request at all.
+
     jobs: workers over which replicas that know nothing of one another are spread; 1: this process alone; None: as
         joblib.parallel_config says
     raises: InputError where the scenario's parts do not go together, or the engine cannot be simulated
@@ -122,7 +124,7 @@ def simulate(
     report = plan_demand(scenario)
     planned = report.fleet.active_replicas if report.fleet else None
     replicas = fleet.replicas or planned
-    if replicas is None:
+    if replicas is None or not report.capacity.longest_context_tokens:
         return report
     served = with_retries(scenario)
 

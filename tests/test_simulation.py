@@ -14,7 +14,7 @@ from planner import simulation
 from planner.errors import InputError
 from planner.report import Report
 from planner.report_simulation import Simulation
-from planner.simulate import measures
+from planner.simulate import cluster, measures
 from planner.simulate.asked import Asked, load_of
 from planner.simulate.requests import ClosedLoop
 from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
@@ -219,6 +219,21 @@ def test_nodes_that_fail_lose_their_requests_to_others() -> None:
     assert found.replicas == 3 + report.fleet.spare_replicas
 
 
+def test_nodes_that_fail_before_any_request_can_end_are_refused() -> None:
+    failing = {
+        "workload": objectives(availability=Decimal("0.5")),
+        "spares.failures": {"device_hours_per_failure": "0.0001", "mttr_hours": "0.00001", "source": "test"},
+    }
+    planned = scenario("llama-3.1-8b", "h100-sxm", failing)
+    asked, fleet = load_of(planned, Asked(requests=20)), Fleet(replicas=1, fails=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster, "MOST_FAILURES", 10)
+        with pytest.raises(
+            InputError, match=r"^--failures: more than 10 nodes fail .* each node every 360 ms on average"
+        ):
+            simulate(planned, asked, fleet)
+
+
 def test_failures_need_a_rate() -> None:
     with pytest.raises(InputError, match=r"spares\.failures is missing"):
         seen(ARRIVING, fleet=Fleet(replicas=2, fails=True))
@@ -351,6 +366,12 @@ def test_data_parallel_ranks_are_engines() -> None:
     )
     assert (found.replicas, found.engines) == (2, 8)
     assert found.completed == 300
+
+
+def test_a_model_that_does_not_fit_is_not_simulated() -> None:
+    report = reported(model="llama-3.1-70b", workload=ARRIVING)
+    assert report.simulation is None
+    assert report.binding_limit == "device_memory"
 
 
 def test_pipeline_stages_are_refused() -> None:

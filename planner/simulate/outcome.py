@@ -137,7 +137,8 @@ def _saturation(meter: Meter, last_arrival_s: float | None) -> tuple[bool, str]:
         for part in (1, 2)
     )
     if middle is None or end is None:
-        return False, f"not told: all requests come within {show_seconds(last_arrival_s)}, too short a time"
+        when = f"within {show_seconds(last_arrival_s)}" if last_arrival_s else "at one moment"
+        return False, f"not told: all requests come {when}, too short a time"
     text = f"{middle:,.1f} requests wait on average in the second third of the arrivals and {end:,.1f} in the last"
     grows = end > max(LEAST_QUEUE, 0.01 * meter.submitted) and end > GROWTH * middle
     return grows, text
