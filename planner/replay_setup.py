@@ -7,6 +7,7 @@ from pathlib import Path
 
 from planner.architectures import resolve
 from planner.catalog import load_accelerator, load_model, load_scenario, names
+from planner.datasheet_times import datasheet_times
 from planner.deployment import Deployment, deploy
 from planner.errors import InputError, PlannerError, nearest
 from planner.inputs import Model
@@ -41,6 +42,8 @@ class Prepared:
     requests: tuple[Request, ...]
     machine: Machine
     replica: Replica
+    peak: Replica
+    """The same with every kernel at the datasheet's peaks."""
     facts: tuple[str, ...]
     """What the replay runs, in words."""
 
@@ -52,6 +55,10 @@ class Prepared:
     def run(self, factors: Factors) -> Replayed:
         """Once, with factors on the calibration's times."""
         return replay(self.requests, self.machine, StepTimes(self.replica, factors.seconds))
+
+    def run_at_peaks(self) -> Replayed:
+        """Once, as the datasheet alone would have it."""
+        return replay(self.requests, self.machine, StepTimes(self.peak))
 
 
 def prepare(
@@ -76,7 +83,9 @@ def prepare(
         raise InputError(*(f"{file}: {problem}" for problem in error.problems)) from None
     _check_lengths(run, machine, replica, file)
     requests = tuple(Request(each.arrival_s, each.input_tokens, each.output_tokens) for each in run.requests)
-    return Prepared(run.requests, requests, machine, replica, tuple(_facts(run, meta, deployment, machine, replica)))
+    peak = replace(replica, times=datasheet_times(deployment.scenario.accelerator))
+    facts = tuple(_facts(run, meta, deployment, machine, replica))
+    return Prepared(run.requests, requests, machine, replica, peak, facts)
 
 
 def _gpu(meta: Meta) -> str:

@@ -9,6 +9,7 @@ from planner.calibrate.accuracy import percentile
 from planner.replay_rows import Served
 from planner.replay_setup import Prepared
 from planner.simulate.measures import Point
+from planner.simulate.replay import Replayed
 from planner.simulate.replay_fit import LEAST, MOST, NAMES, Factors, fit
 from planner.units import counted
 
@@ -72,6 +73,8 @@ class ReplayScore:
     """Fitted on the first half of the requests, scored on the others."""
     unseen: Case
     """Nothing fitted, scored on the same others."""
+    datasheet: Case
+    """Nothing measured: every kernel at the datasheet's peaks."""
 
     @property
     def within(self) -> bool:
@@ -84,9 +87,12 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
     half = (len(prepared.served) + 1) // 2
     everything, first, second = slice(None), slice(half), slice(half, None)
 
-    def case(name: str, factors: Factors, of: slice) -> Case:
-        served, found = prepared.served[of], prepared.run(factors)
+    def scored(name: str, factors: Factors, of: slice, found: Replayed) -> Case:
+        served = prepared.served[of]
         return Case(name, factors, len(served), figures(served, found.times[of]), found.preemptions, found.points)
+
+    def case(name: str, factors: Factors, of: slice) -> Case:
+        return scored(name, factors, of, prepared.run(factors))
 
     tries = max(LEAST_TRIES, MOST_REPLAYED // prepared.chunks)
 
@@ -99,6 +105,7 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
         case("fitted", fitted(everything), everything),
         case("held out", fitted(first), second),
         case("calibration, held-out half", Factors(), second),
+        scored("datasheet", Factors(), everything, prepared.run_at_peaks()),
     )
 
 
@@ -140,12 +147,15 @@ def lines(score: ReplayScore) -> Iterator[str]:
     yield from score.facts
     yield METHOD
     yield ""
-    yield _row("", "measured", "calibration", "error", "fitted", "error")
-    for before, after in zip(calibrated.figures, fitted.figures, strict=True):
-        yield _row(_name(before), _ms(before.measured_s), *_found(before), *_found(after))
-    yield _row("mean absolute error", "", "", _percent(calibrated), "", _percent(fitted))
+    cases = calibrated, fitted, score.datasheet
+    yield _row("", "measured", *(cell for case in cases for cell in (case.name, "error")))
+    for of_cases in zip(*(case.figures for case in cases), strict=True):
+        first = of_cases[0]
+        yield _row(_name(first), _ms(first.measured_s), *(cell for each in of_cases for cell in _found(each)))
+    yield _row("mean absolute error", "", *(cell for case in cases for cell in ("", _percent(case))))
     yield ""
     yield f"calibration: nothing is fitted on this run{_preempted(calibrated)}"
+    yield "datasheet: every kernel at its peaks, nothing between kernels, nothing measured"
     yield f"fitted, in-sample, to the least of this error: {_said(fitted.factors)}{_preempted(fitted)}"
     others = f"fitted on the first {fitted.requests - held_out.requests:,} requests, scored on the other"
     unseen = f"{held_out.requests:,}, where the calibration alone is {_percent(score.unseen)} off"
@@ -154,7 +164,7 @@ def lines(score: ReplayScore) -> Iterator[str]:
 
 
 def _row(name: str, *cells: str) -> str:
-    widths = (12, 12, 9, 12, 9)
+    widths = (12, 12, 9, 12, 9, 12, 9)
     return " ".join((name.ljust(20), *(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)))).rstrip()
 
 
@@ -199,6 +209,7 @@ def fields(score: ReplayScore) -> dict[str, object]:
         "fitted": _plain(score.fitted),
         "held_out": _plain(score.held_out),
         "calibration_held_out_half": _plain(score.unseen),
+        "datasheet": _plain(score.datasheet),
     }
 
 

@@ -4,8 +4,8 @@
 
 Of planner everything counts that `planner simulate` does for a trace but printing: reading the file, filling tables of
 step times, the engine, the measuring. Of sched-sim, whose input is Python objects, its simulator alone. Both serve
-an 8B Llama (planner 3.1, for its context) on one A100 80 GB, a pair that sched-sim has a preset of, in chunks of 2,048
-tokens and at most 256 requests at once. sched-sim 0.2 finds prefixes by tokens,
+an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has a preset, in chunks of 2,048 tokens and
+at most 256 requests at once, with a prefix cache where the trace has hash ids. sched-sim 0.2 finds prefixes by tokens,
 so a hash id stands for 512 tokens of its own. Measure on an idle machine: a busy one slows both.
 """
 
@@ -32,7 +32,7 @@ GOALS = {"azure2023_conv": 100_000, "mooncake_conversation": 20_000}
 """Requests per second of CPU time that planner is to reach on the complete traces."""
 SCENARIO = {
     "model": "llama-3.1-8b",
-    "accelerator": "a100-sxm-80gb",
+    "accelerator": "h100-sxm",
     "workload": "chat",
     "engine_options.max_num_seqs": 256,
     "engine_options.max_num_batched_tokens": 2048,
@@ -51,7 +51,9 @@ requests = [
     for i, row in enumerate(rows)
 ]
 start = time.process_time()
-hardware = get_hardware_profile("a100")
+llama = get_hardware_profile("a100")
+names = ("model_name", "parameter_count_billions", "num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim")
+hardware = get_hardware_profile("h100").model_copy(update={name: getattr(llama, name) for name in names})
 scheduler = create_scheduler(
     "chunked", hardware, token_budget=2048, max_batch_size=256, enable_prefix_caching=caching
 )
@@ -79,7 +81,8 @@ class Speed:
 
 def ours(path: Path) -> Speed:
     """A whole trace, from the file to its quantiles."""
-    deployment = deploy(catalog.load_scenario({}, Origin("bench"), SCENARIO))
+    caching = {"engine_options.prefix_caching": bool(open_trace(path).chunk_tokens)}
+    deployment = deploy(catalog.load_scenario({}, Origin("bench"), SCENARIO | caching))
     start = process_time()
     trace, setting, meter = open_trace(path), setting_of(deployment), Meter(Limits())
     hashes = Hashes(setting.memory, trace.chunk_tokens) if trace.chunk_tokens else None

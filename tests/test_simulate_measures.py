@@ -70,12 +70,15 @@ def run_of(scope: str = "", **changed: Any) -> Run:
 def test_a_request_is_measured_as_the_terms_are_defined() -> None:
     meter = Meter(Limits(ttft_s=1.0, tpot_s=0.2))
     meter.done(run_of(), 4.0)
+    meter.count()
     assert (meter.ttft.at(0.5), meter.e2e.at(0.5), meter.queued.at(0.5)) == (1.0, 3.0, 0.5)
     assert meter.tpot.at(0.5) == pytest.approx((3.0 - 1.0) / 10)
     assert (meter.good, meter.in_time, meter.cached_tokens) == (1, 1, 96)
     meter.done(run_of(first_s=2.1), 4.0)
+    meter.count()
     assert (meter.good, meter.in_time) == (1, 1)
     meter.done(run_of(), 4.1)
+    meter.count()
     assert (meter.good, meter.in_time, meter.done_count) == (1, 2, 3)
 
 
@@ -84,6 +87,7 @@ def test_one_token_has_no_tpot() -> None:
     run = Run(Request(0.0, 5, 1), 0.0, None)
     run.started_s = run.first_s = 1.0
     meter.done(run, 1.0)
+    meter.count()
     assert (meter.ttft.count, meter.tpot.count, meter.good) == (1, 0, 1)
 
 
@@ -91,6 +95,7 @@ def test_scopes_beyond_the_most_are_counted_together() -> None:
     meter = Meter(Limits())
     for i in range(MOST_SCOPES + 5):
         meter.done(run_of(f"tenant {i}"), 4.0)
+    meter.count()
     assert len(meter.scopes) == MOST_SCOPES + 1
     assert meter.scopes[OTHER_SCOPES] == [5, 500, 480]
 

@@ -91,6 +91,14 @@ def test_the_calibration_alone_keeps_the_bar_on_both_runs(name: str) -> None:
     assert max(abs(each.error_percent) for each in found) < 12
 
 
+@pytest.mark.parametrize("name", GPUS)
+def test_the_datasheet_alone_is_far_off_and_always_too_fast(name: str) -> None:
+    run = prepared(name)
+    found = figures(run.served, run.run_at_peaks().times)
+    assert all(each.error_percent < 0 for each in found)
+    assert sum(abs(each.error_percent) for each in found) / len(found) > 10
+
+
 def test_preemptions_happen_where_the_recorded_pool_is_small() -> None:
     small, large = (prepared(name).run(Factors()) for name in (RTX_4090, RTX_PRO))
     assert small.preemptions > 100

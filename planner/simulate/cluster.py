@@ -14,6 +14,8 @@ from planner.simulate.run import Run
 from planner.units import show_seconds
 
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
+TOLD = 4095
+"""Progress is told of every 4,096th request."""
 MATCH_SHARE = 0.3
 """Of a prompt's tokens that a replica must hold for a request to follow its prefix."""
 IMBALANCE_REQUESTS, IMBALANCE_RATIO = 64, 1.5
@@ -125,23 +127,43 @@ class Cluster:
 
     def run(self, load: Load, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Everything that a load sends, to its end."""
-        meter, series, mine, count = self.meter, self.meter.series, self.mine, self.count
-        now = 0.0
-        for place, request in enumerate(load.requests()):
+        if self.outages is None and (self.routing == ROUTINGS[0] or self.count == 1):
+            return self._drained(self._in_turn(load, progress))
+        meter, series, now = self.meter, self.meter.series, 0.0
+        for request in load.requests():
             now = request.arrival_s
+            if now >= series.next_s:
+                self._sample(now)
+            self._break(now)
+            meter.submitted += 1
+            self._send(request, now)
+            if not meter.submitted & TOLD:
+                progress(meter.submitted)
+        return self._drained(now)
+
+    def _in_turn(self, load: Load, progress: Callable[[int], None]) -> float:
+        """Sends each request to the next engine, whatever they do; returns when the last one came."""
+        meter, series, engines, delay_s = self.meter, self.meter.series, self.engines, self.delay_s
+        first, end, count, now = self.mine.start, self.mine.stop, self.count, 0.0
+        for number, request in enumerate(load.requests()):
+            now = request.arrival_s
+            place = number % count
             if request.scope:
                 meter.expect(request.scope)
-            if len(mine) < count and place % count not in mine:
+            if not first <= place < end:
                 continue
             if now >= series.next_s:
                 self._sample(now)
-            if self.outages is not None:
-                self._break(now)
+            engine = engines[place - first]
             meter.submitted += 1
-            self._send(request, now)
-            if not meter.submitted & 4095:
+            engine.advance(now)
+            if request.input_tokens + request.output_tokens > engine.longest:
+                meter.too_long += 1
+            elif engine.submit(request, now + delay_s) is None:
+                meter.turned_away += 1
+            if not meter.submitted & TOLD:
                 progress(meter.submitted)
-        return self._drained(now)
+        return now
 
     def run_closed(self, loop: ClosedLoop, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Users who each ask one replica again when it has answered.
@@ -179,7 +201,7 @@ class Cluster:
 
     def _chosen(self, request: Request, now: float) -> Engine | None:
         """The engine that a request goes to, brought up to now; None where none works."""
-        if self.routing == "round-robin" or len(self.engines) == 1:
+        if self.routing == ROUTINGS[0]:
             for _ in self.engines:
                 place = self.turn
                 self.turn = (place + 1) % len(self.engines)
@@ -253,6 +275,7 @@ class Cluster:
             if self.outages is not None:
                 self._break(series.next_s)
             self._sample(series.next_s)
+        self.meter.count()
         busy_s = sum(engine.busy_s for engine in self.engines)
         return Result(self.meter, len(self.engines), busy_s, last_arrival_s, self.outages)
 
@@ -288,7 +311,7 @@ class _Asking:
         for request in self.requests:
             request.arrival_s = now + self.think_s
             meter.submitted += 1
-            if not meter.submitted & 4095:
+            if not meter.submitted & TOLD:
                 self.progress(meter.submitted)
             if self.cluster._offer(self.engine, request):
                 return

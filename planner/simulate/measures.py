@@ -16,8 +16,10 @@ FIRST_EVERY_S = 1 / 64
 MOST_SCOPES = 10_000
 """Scopes whose hits are counted one by one; those that come later are counted together."""
 OTHER_SCOPES = "(others)"
+COUNTED_AT_ONCE = 4096
+"""Requests that have ended: they are counted faster together."""
 COUNTS = (
-    "submitted", "done_count", "good", "in_time", "too_long", "turned_away", "cancelled_count", "restarted",
+    "submitted", "counted", "good", "in_time", "too_long", "turned_away", "cancelled_count", "restarted",
     "input_tokens", "output_tokens", "cached_tokens", "preemptions",
 )  # fmt: skip
 """Of a meter, those that sum over parts of a fleet."""
@@ -30,6 +32,11 @@ class Limits:
     ttft_s: float | None = None
     tpot_s: float | None = None
     """Of a request's own mean."""
+
+
+def tpot_s(run: Run) -> float:
+    """A request's own mean time per output token after the first [s]."""
+    return (run.end_s - run.first_s) / (run.request.output_tokens - 1)
 
 
 class Gaps:
@@ -146,12 +153,19 @@ class Meter:
         self.series = Series()
         self.arriving = self.series
         """The series up to the last arrival."""
-        self.submitted = self.done_count = self.good = self.in_time = 0
+        self.submitted = self.counted = self.good = self.in_time = 0
         self.too_long = self.turned_away = self.cancelled_count = self.restarted = 0
         self.input_tokens = self.output_tokens = self.cached_tokens = self.preemptions = 0
         self.last_s = 0.0
         self.scopes: dict[str, list[int]] = {}
         """Requests, input tokens and cached ones by scope, of requests that name a scope or a prefix."""
+        self.ended: list[Run] = []
+        """Those that are counted with the next ones, many at once."""
+
+    @property
+    def done_count(self) -> int:
+        """Requests that got their last token."""
+        return self.counted + len(self.ended)
 
     def steps(self, seconds: float, gaps: int) -> None:
         """Steps that took so long each, in which so many tokens followed another of their request."""
@@ -159,27 +173,38 @@ class Meter:
 
     def done(self, run: Run, end_s: float) -> None:
         """A request got its last token."""
-        request, first_s = run.request, run.first_s
-        arrival_s, tokens = request.arrival_s, request.output_tokens
-        limits = self.limits
-        ttft_s = first_s - arrival_s
-        good = limits.ttft_s is None or ttft_s <= limits.ttft_s
-        self.in_time += good
-        self.ttft.add(ttft_s)
-        self.e2e.add(end_s - arrival_s)
-        self.queued.add(run.started_s - arrival_s)
-        if tokens > 1:
-            tpot_s = (end_s - first_s) / (tokens - 1)
-            self.tpot.add(tpot_s)
-            good = good and (limits.tpot_s is None or tpot_s <= limits.tpot_s)
-        self.good += good
-        self.done_count += 1
-        self.output_tokens += tokens
-        self.input_tokens += request.input_tokens
-        self.preemptions += run.preemptions
-        self.last_s = max(self.last_s, end_s)
-        if run.parts or request.scope:
-            self._hits(request.scope, request.input_tokens, run.cached)
+        run.end_s = end_s
+        self.ended.append(run)
+        if len(self.ended) >= COUNTED_AT_ONCE:
+            self.count()
+
+    def count(self) -> None:
+        """Counts all requests that have ended by now: to be called before what they sum to is read."""
+        runs, self.ended = self.ended, []
+        requests = [run.request for run in runs]
+        self.counted += len(runs)
+        self.ttft.add_many([run.first_s - run.request.arrival_s for run in runs])
+        self.e2e.add_many([run.end_s - run.request.arrival_s for run in runs])
+        self.queued.add_many([run.started_s - run.request.arrival_s for run in runs])
+        self.tpot.add_many([tpot_s(run) for run in runs if run.request.output_tokens > 1])
+        self.output_tokens += sum([request.output_tokens for request in requests])
+        self.input_tokens += sum([request.input_tokens for request in requests])
+        self.preemptions += sum([run.preemptions for run in runs])
+        self.last_s = max(self.last_s, max([run.end_s for run in runs], default=0.0))
+        in_time = [run for run in runs if self._in_time(run)] if self.limits.ttft_s is not None else runs
+        self.in_time += len(in_time)
+        self.good += sum(map(self._steady, in_time)) if self.limits.tpot_s is not None else len(in_time)
+        for run in runs:
+            if run.parts or run.request.scope:
+                self._hits(run.request.scope, run.request.input_tokens, run.cached)
+
+    def _in_time(self, run: Run) -> bool:
+        limit = self.limits.ttft_s
+        return limit is None or run.first_s - run.request.arrival_s <= limit
+
+    def _steady(self, run: Run) -> bool:
+        limit = self.limits.tpot_s
+        return limit is None or run.request.output_tokens == 1 or tpot_s(run) <= limit
 
     def expect(self, scope: str) -> None:
         """A scope that asks, by the order of which those are chosen that are counted one by one."""
@@ -216,7 +241,7 @@ class Meter:
         self.last_s = max(self.last_s, end_s)
 
     def merge(self, other: "Meter") -> None:
-        """Adds what was seen of another part of the fleet."""
+        """Adds what was seen of another part of the fleet, both counted."""
         for name in ("ttft", "tpot", "e2e", "queued", "series", "arriving"):
             getattr(self, name).merge(getattr(other, name))
         self.gaps.counts += other.gaps.counts

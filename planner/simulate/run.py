@@ -14,7 +14,7 @@ class Run:
     """Tokens of it whose keys and values are cached, until it decodes."""
     emitted = 0
     """Tokens that it had written when it was last preempted or cancelled."""
-    started_s = first_s = -1.0
+    started_s = first_s = end_s = -1.0
     own: int
     """Cached tokens less Growth.clock, while it decodes."""
     finish_at: int
