@@ -10,6 +10,8 @@ from typing import Any
 from planner.errors import InputError, nearest
 from planner.report import Range, Report
 from planner.report_base import Part
+from planner.report_simulation import Simulation
+from planner.units import counted
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
@@ -60,12 +62,25 @@ def requirement(text: str) -> Requirement:
 
 
 def check(report: Report, requirements: Sequence[Requirement]) -> list[Verdict]:
-    """Whether a report is a plan at all, then each requirement in turn."""
+    """Whether a report is a plan at all and its simulation met what is asked for, then each requirement in turn."""
     planned = report.fleet is not None
     verdicts = [Verdict(planned, "a fleet serves the load within its objectives" if planned else report.binding_reason)]
     if report.carry and report.carry.misses:
         verdicts.extend(Verdict(holds=False, text=missed) for missed in report.carry.misses)
+    if report.simulation:
+        verdicts.extend(_simulated(report.simulation))
     return [*verdicts, *(_verdict(report, each) for each in requirements)]
+
+
+def _simulated(found: Simulation) -> Iterator[Verdict]:
+    """Whether the fleet stands the load that was simulated."""
+    fleet = counted(found.replicas, "simulated replica")
+    if found.met:
+        yield Verdict(
+            holds=True, text=f"{fleet} {'serves' if found.replicas == 1 else 'serve'} the load within objectives"
+        )
+    for missed in found.misses:
+        yield Verdict(holds=False, text=f"{fleet}: {missed}")
 
 
 def _verdict(report: Report, asked: Requirement) -> Verdict:

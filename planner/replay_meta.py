@@ -1,10 +1,11 @@
 """What a recorded run of vLLM says of itself: model, version, device and the engine's settings."""
 
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from planner.documents import load_json, validate
 from planner.engine_inputs import version_numbers
@@ -18,6 +19,12 @@ OLDEST = (0, 8)
 """vLLM's first version whose scheduler is the one that planner simulates, by default (V1)."""
 
 Wanted = TypeVar("Wanted")
+
+
+def _version(text: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,80}", text):
+        raise ValueError("a version such as 0.19.0 is needed")
+    return text
 
 
 class EngineArguments(Input):
@@ -102,7 +109,7 @@ class Meta(_Open):
     """The record of a run; what it says of the benchmark is not read."""
 
     model: Printable
-    vllm_version: Annotated[str, Field(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,80}$")]
+    vllm_version: Annotated[Printable, AfterValidator(_version)]
     engine_kwargs: EngineArguments
     kv_cache: Cache = Cache()
     hardware: Hardware = Hardware()

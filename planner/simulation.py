@@ -113,6 +113,8 @@ def simulate(
 ) -> Report:
     """The estimate with the simulation of its fleet; without one where no fleet is enough by the formulas.
 
+    Nor is there one where a replica's memory holds no request at all.
+
     jobs: workers over which replicas that know nothing of one another are spread; 1: this process alone; None: as
         joblib.parallel_config says
     raises: InputError where the scenario's parts do not go together, or the engine cannot be simulated
@@ -122,7 +124,7 @@ def simulate(
     report = plan_demand(scenario)
     planned = report.fleet.active_replicas if report.fleet else None
     replicas = fleet.replicas or planned
-    if replicas is None:
+    if replicas is None or not report.capacity.longest_context_tokens:
         return report
     served = with_retries(scenario)
 
@@ -177,7 +179,7 @@ def _try(
     first, *others = each_done(work, parts, jobs)
     for other in others:
         first.merge(other)
-    fields = measured(first) | {"load": load.name, "load_facts": load.facts(), "routing": fleet.routing}
+    fields = measured(first) | {"load": load.name, "load_facts": first.facts, "routing": fleet.routing}
     return Trial(fields, first.meter, tuple(_misses(scenario, fields)))
 
 
@@ -212,7 +214,9 @@ def _run(
         mine=mine,
     )
     told = progress or (lambda _done: None)
-    return cluster.run_closed(load, told) if isinstance(load, ClosedLoop) else cluster.run(load, told)
+    result = cluster.run_closed(load, told) if isinstance(load, ClosedLoop) else cluster.run(load, told)
+    result.facts = load.facts()
+    return result
 
 
 def _failures(scenario: Scenario, ranks: int, seed: int) -> Failures:
@@ -267,7 +271,8 @@ def _misses(scenario: Scenario, fields: dict[str, Any]) -> list[str]:
     """Objectives that the simulated fleet does not meet, and a queue without end."""
     asked, found = scenario.workload.objectives, []
     if fields["saturated"]:
-        found.append(f"the queue grows without end: {fields['saturation']}")
+        what = "too much was turned away" if fields["turned_away"] else "the queue grows without end"
+        found.append(f"{what}: {fields['saturation']}")
     lost = fields["cancelled"] + fields["turned_away"] + fields["too_long"]
     if lost > MOST_LOST * fields["submitted"]:
         found.append(f"{lost:,} of {counted(fields['submitted'], 'request')} were cancelled, turned away or too long")

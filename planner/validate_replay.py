@@ -6,6 +6,7 @@ from math import log
 from statistics import fmean
 
 from planner.calibrate.accuracy import percentile
+from planner.errors import InputError
 from planner.replay_rows import Served
 from planner.replay_setup import Prepared
 from planner.simulate.measures import Point
@@ -83,7 +84,12 @@ class ReplayScore:
 
 
 def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None = None) -> ReplayScore:
-    """The run replayed with the calibration's constants, and with factors fitted on all of it and on its first half."""
+    """The run replayed with the calibration's constants, and with factors fitted on all of it and on its first half.
+
+    raises: InputError where the run has no second half
+    """
+    if len(prepared.served) < 2:
+        raise InputError("the run holds one request; two are needed, since half of them are held out")
     half = (len(prepared.served) + 1) // 2
     everything, first, second = slice(None), slice(half), slice(half, None)
 

@@ -12,7 +12,9 @@ from planner.errors import InputError
 from planner.gate import check, figures, requirement
 from planner.plan import estimate
 from planner.report import Report
-from tests.scenarios import CHAT, example, report
+from planner.simulate.asked import Asked, load_of
+from planner.simulation import Fleet, simulate
+from tests.scenarios import CHAT, example, report, scenario
 
 LARGE = "examples/context-upgrade/32k.yaml"
 
@@ -65,6 +67,16 @@ def test_what_is_no_plan_fails_whatever_is_required() -> None:
 
 def test_a_figure_that_a_report_lacks_does_not_hold() -> None:
     assert not check(estimate(example("16k")), [requirement("ttft_p95_s<=100")])[-1].holds
+
+
+def test_a_simulated_fleet_that_misses_does_not_pass() -> None:
+    planned = scenario("llama-3.1-8b", "h100-sxm", {"workload": {**CHAT, "concurrency": None, "arrivals_per_s": 10}})
+    rates = {10: [True, True], 70: [True, False]}
+    for per_s, expected in rates.items():
+        load = load_of(planned, Asked(rate_per_s=per_s, requests=1000))
+        verdicts = check(simulate(planned, load, Fleet(replicas=1)), [])
+        assert [verdict.holds for verdict in verdicts] == expected
+        assert verdicts[1].text.startswith("1 simulated replica")
 
 
 def test_a_saved_report_is_held_without_planning_again(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_scopes_beyond_the_most_are_counted_together() -> None:
 
 def meter_with(waiting: list[int], submitted: int = 1000, turned_away: int = 0) -> Meter:
     meter = Meter(Limits())
-    meter.series.points = [Point(float(i), 1, each, 0.1, 0, 0) for i, each in enumerate(waiting)]
+    meter.arriving.points = [Point(float(i), 1, each, 0.1, 0, 0) for i, each in enumerate(waiting)]
     meter.submitted, meter.turned_away = submitted, turned_away
     return meter
 

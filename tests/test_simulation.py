@@ -1,16 +1,20 @@
 """`simulation.simulate`: the fleet under a load, held against laws, the formulas, and itself."""
 
+import json
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner import simulation
 from planner.errors import InputError
 from planner.report import Report
 from planner.report_simulation import Simulation
+from planner.simulate import cluster, measures
 from planner.simulate.asked import Asked, load_of
 from planner.simulate.requests import ClosedLoop
 from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
@@ -170,6 +174,15 @@ def test_a_shared_prefix_is_found_and_faster() -> None:
     assert off.ttft_s == plain.ttft_s
 
 
+def test_what_is_found_cached_is_a_share_of_all_prompts() -> None:
+    """Half of the prompts begin with the same half: a quarter of all tokens, as the formulas count them."""
+    prefix = {**ARRIVING, **SAME_LENGTHS, "concurrency": None, "prefix": {"shared_tokens": 496, "request_share": "0.5"}}
+    found = seen(prefix)
+    assert found.hit_share == pytest.approx(0.25, abs=0.01)
+    assert [(each.scope, each.requests, each.hit_share) for each in found.hits] == [("", FEW, found.hit_share)]
+    assert next(check for check in found.checks if check.what == "prompt tokens found cached").holds
+
+
 def test_routing_by_prefix_finds_no_less_than_round_robin() -> None:
     def share(routing: str) -> float:
         fleet = Fleet(replicas=4, routing=routing)
@@ -204,6 +217,21 @@ def test_nodes_that_fail_lose_their_requests_to_others() -> None:
     assert found.submitted == found.completed + found.turned_away
     assert report.fleet is not None
     assert found.replicas == 3 + report.fleet.spare_replicas
+
+
+def test_nodes_that_fail_before_any_request_can_end_are_refused() -> None:
+    failing = {
+        "workload": objectives(availability=Decimal("0.5")),
+        "spares.failures": {"device_hours_per_failure": "0.0001", "mttr_hours": "0.00001", "source": "test"},
+    }
+    planned = scenario("llama-3.1-8b", "h100-sxm", failing)
+    asked, fleet = load_of(planned, Asked(requests=20)), Fleet(replicas=1, fails=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster, "MOST_FAILURES", 10)
+        with pytest.raises(
+            InputError, match=r"^--failures: more than 10 nodes fail .* each node every 360 ms on average"
+        ):
+            simulate(planned, asked, fleet)
 
 
 def test_failures_need_a_rate() -> None:
@@ -340,9 +368,38 @@ def test_data_parallel_ranks_are_engines() -> None:
     assert found.completed == 300
 
 
+def test_a_model_that_does_not_fit_is_not_simulated() -> None:
+    report = reported(model="llama-3.1-70b", workload=ARRIVING)
+    assert report.simulation is None
+    assert report.binding_limit == "device_memory"
+
+
 def test_pipeline_stages_are_refused() -> None:
     with pytest.raises(InputError, match=r"parallelism\.pp: a simulation has no pipeline stages"):
         seen(ARRIVING, **{"parallelism.pp": 2})
+
+
+# What is said of a load
+
+
+def test_a_load_too_short_to_tell_is_not_said_to_wait_for_nothing() -> None:
+    found = seen(ARRIVING, Asked(rate_per_s=1e6, requests=300))
+    assert not found.saturated
+    assert found.saturation.startswith("not told: all requests come within ")
+    assert max(point.running + point.waiting for point in found.series) > 250
+
+
+def test_a_request_alone_runs_nearly_all_of_its_time() -> None:
+    found = seen(ARRIVING, Asked(requests=1))
+    assert found.running_mean > 0.97
+    assert found.load_facts[0].startswith("1 request of ")
+    assert len(found.load_facts) == 1
+
+
+def test_a_short_queue_that_turns_away_does_not_grow() -> None:
+    found = seen(ARRIVING, Asked(rate_per_s=70, requests=FEW), Fleet(replicas=1, max_queue=5))
+    assert found.saturated
+    assert found.misses[0].startswith("too much was turned away: ")
 
 
 # Several at once
@@ -366,9 +423,31 @@ def test_replicas_are_the_same_in_processes_of_their_own() -> None:
         load, fleet = load_of(planned, asked), Fleet(replicas=3)
         here, apart = (simulate(planned, load, fleet, jobs=jobs).simulation for jobs in (1, 2))
         assert here is not None
-        assert apart is not None
-        for name in ("submitted", "completed", "ttft_s", "tpot_s", "itl_s", "e2e_s", "hit_share", "too_long", "span_s"):
-            assert getattr(here, name) == getattr(apart, name), name
-        assert apart.utilisation == pytest.approx(here.utilisation, rel=1e-5)
-        assert [point.time_s for point in apart.series] == [point.time_s for point in here.series]
-        assert apart.running_max == here.running_max
+        assert apart == here
+
+
+def test_parts_of_a_fleet_count_the_same_scopes_and_bad_lines(tmp_path: Path) -> None:
+    """More scopes than are counted one by one: which are is the load's order, whoever simulates them."""
+    same = {"output_length": 2, "hash_ids": [1]}
+    lines = [{"timestamp": 100 * i, "input_length": 600 + i % 7, "scope": f"of {i % 90}", **same} for i in range(400)]
+    trace = tmp_path / "scopes.jsonl"
+    trace.write_text("\n".join([*map(json.dumps, lines), "not a line"]))
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(measures, "MOST_SCOPES", 40)
+        patched.setattr(simulation, "each_done", lambda work, parts, _: map(work, parts))
+        load = load_of(planned, Asked(trace=trace, skip_bad=True))
+        here, apart = (simulate(planned, load, Fleet(replicas=3), jobs=jobs).simulation for jobs in (1, 2))
+    assert here is not None
+    assert apart == here
+    assert here.hits[0].scope == measures.OTHER_SCOPES
+    assert "bad lines, left out: 1 (401)" in here.load_facts
+
+
+def test_bad_lines_are_told_of_where_others_read_them(tmp_path: Path) -> None:
+    trace = tmp_path / "bad.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 60, "output_length": 2}\n' * 4 + "not a line\n")
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    found = simulate(planned, load_of(planned, Asked(trace=trace, skip_bad=True)), Fleet(replicas=2), jobs=2).simulation
+    assert found is not None
+    assert "bad lines, left out: 1 (5)" in found.load_facts

@@ -285,6 +285,14 @@ def test_a_file_that_holds_no_run_is_refused(text: str, problem: str) -> None:
     assert caught.value.problems[0].startswith(problem)
 
 
+def test_a_run_of_one_request_has_no_half_to_hold_out(tmp_path: Path) -> None:
+    run = tmp_path / "run.jsonl"
+    run.write_text((TRACES / f"{RTX_4090}.jsonl").read_text("utf-8").partition("\n")[0])
+    result = RUNNER.invoke(app, ["validate", "replay", str(run), "--meta", str(TRACES / f"{RTX_4090}.meta.json")])
+    assert result.exit_code == 2
+    assert "the run holds one request; two are needed" in result.stderr
+
+
 def test_problems_are_bounded_and_so_is_a_run() -> None:
     with pytest.raises(InputError) as caught:
         read_run("x\n" * 1000, "run")
@@ -310,7 +318,10 @@ def test_any_row_is_read_or_refused(change: dict[str, object]) -> None:
         (lambda m: m.pop("model"), "meta.json:1: model: missing"),
         (lambda m: m.pop("engine_kwargs"), "meta.json:1: engine_kwargs: missing"),
         (lambda m: m.update(vllm_version="0.6.3"), "meta.json:3: vllm_version: '0.6.3' has another scheduler"),
-        (lambda m: m.update(vllm_version="nightly"), "meta.json:3: vllm_version: "),
+        (
+            lambda m: m.update(vllm_version="nightly"),
+            "meta.json:3: vllm_version: a version such as 0.19.0 is needed, not 'nightly'",
+        ),
         (lambda m: m.update(vllm_version="9" * 5000), "meta.json:3: vllm_version: "),
         (lambda m: m["engine_kwargs"].update(speculative_config={"model": "x"}), "engine_kwargs.speculative_config: "),
         (lambda m: m["engine_kwargs"].update(warp_speed=9), "engine_kwargs.warp_speed: "),
@@ -428,6 +439,7 @@ def test_the_command_refuses_with_exit_code_2(tmp_path: Path) -> None:
         ([run, "--meta", run, "--gpu", "l4"], "is not JSON"),
         ([str(tmp_path), "--meta", meta], "is a directory"),
         ([run, "--meta", meta, "--gpu", "l4", "--format", "yaml"], "--format"),
+        ([run, "--meta", meta, "--gpu", "l4", "--configs", str(tmp_path / "none")], "does not exist"),
     ):
         result = RUNNER.invoke(app, ["validate", "replay", *arguments])
         assert result.exit_code == 2, result.output

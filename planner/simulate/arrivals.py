@@ -12,6 +12,7 @@ from random import Random
 from planner.errors import InputError
 from planner.simulate.lengths import LengthLaw, law_of
 from planner.simulate.requests import MOST_REQUESTS, RATES, Request, check
+from planner.units import counted
 from planner.workload_inputs import Workload
 
 NS = 1_000_000_000
@@ -97,8 +98,8 @@ class Generated:
         when = f"{self.arrivals.law} arrivals at {self.arrivals.rate_per_s:.6g} per s, " if self.arrivals else ""
         prefix = f", {self.shared_share:.0%} begin with the same {self.shared_tokens:,}" if self.shared_tokens else ""
         return (
-            f"{self.count:,} requests of {self.name}: {when}lengths by its percentiles and means, input and output "
-            f"independent{prefix}; seed {self.seed}",
+            f"{counted(self.count, 'request')} of {self.name}: {when}lengths by its percentiles and means, input and "
+            f"output independent{prefix}; seed {self.seed}",
         )
 
 

@@ -47,6 +47,7 @@ def load_of(scenario: Scenario, asked: Asked) -> Load | ClosedLoop:
         load: Load = _changed(open_trace(asked.trace, asked.form, asked.skip_bad), asked)
         return ClosedLoop(load, asked.users, asked.think_s) if asked.users else load
     workload, count = scenario.workload, asked.requests or GENERATED_REQUESTS
+    asked = replace(asked, requests=None)
     users = asked.users or (workload.concurrency if asked.arrivals == "closed" else None)
     if asked.arrivals is None and asked.rate_per_s is None and scenario.arrivals_per_s is None:
         users = users or workload.concurrency

@@ -6,6 +6,7 @@ from itertools import islice
 
 from planner.errors import InputError
 from planner.simulate.requests import MOST_REQUESTS, MOST_TOKENS, RATES, Load, Request, check
+from planner.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Changed:
         """What was changed, after what the load says of itself."""
         changes = (
             (self.speed != 1, f"arrivals {self.speed:.6g} times as fast"),
-            (self.most_requests, f"the first {self.most_requests:,} requests" if self.most_requests else ""),
+            (self.most_requests, f"the first {counted(self.most_requests or 0, 'request')}"),
             (self.most_input_tokens, f"inputs of at most {self.most_input_tokens} tokens"),
             (self.most_output_tokens, f"outputs of at most {self.most_output_tokens} tokens"),
         )

@@ -6,10 +6,12 @@ from heapq import heapify, heapreplace
 from itertools import islice
 from random import Random
 
+from planner.errors import InputError
 from planner.simulate.engine import Engine
 from planner.simulate.measures import Meter, Point
 from planner.simulate.requests import ClosedLoop, Load, Request
 from planner.simulate.run import Run
+from planner.units import show_seconds
 
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 SENT_AHEAD = 256
@@ -20,6 +22,9 @@ MATCH_SHARE = 0.3
 """Of a prompt's tokens that a replica must hold for a request to follow its prefix."""
 IMBALANCE_REQUESTS, IMBALANCE_RATIO = 64, 1.5
 """Beyond both, the replica with fewest requests is chosen whatever it holds."""
+
+MOST_FAILURES = 20_000
+"""Of nodes, that a simulation goes through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,20 @@ class Outages:
         return cls(failures, nodes, events, random)
 
     def before(self, time_s: float) -> Iterator[tuple[float, int, float]]:
-        """(when, node, when it is back) of each failure up to a time."""
+        """(when, node, when it is back) of each failure up to a time.
+
+        raises: InputError beyond MOST_FAILURES, as where nodes fail before any request can end
+        """
         while self.events and self.events[0][0] <= time_s:
             at_s, node = self.events[0]
             back_s = at_s + self.failures.mttr_s
             self.count += 1
+            if self.count > MOST_FAILURES:
+                raise InputError(
+                    f"--failures: more than {MOST_FAILURES:,} nodes fail before the last request ends; spares.failures "
+                    f"comes to a failure of each node every {show_seconds(self.failures.mtbf_s)} on average, too often "
+                    "for requests to end, or for so long a load to be followed"
+                )
             self.down_s += self.failures.mttr_s
             heapreplace(self.events, (back_s + self.random.expovariate(1 / self.failures.mtbf_s), node))
             yield at_s, node, back_s
@@ -76,6 +90,8 @@ class Result:
     last_arrival_s: float | None
     """None where answers decide when requests come."""
     outages: Outages | None = None
+    facts: tuple[str, ...] = ()
+    """What the load says of itself once it was read, here."""
 
     def merge(self, other: "Result") -> None:
         """Adds another part of the cluster."""
@@ -137,6 +153,8 @@ class Cluster:
         for number, request in enumerate(load.requests()):
             now = request.arrival_s
             place = number % count
+            if request.scope:
+                meter.expect(request.scope)
             if not first <= place < end:
                 continue
             if now >= series.next_s:
@@ -257,6 +275,8 @@ class Cluster:
     def _drained(self, last_arrival_s: float | None) -> Result:
         """Time goes on until nothing is left."""
         series = self.meter.series
+        self._sample(last_arrival_s or 0.0)
+        self.meter.arriving = series.so_far()
         while any(engine.requests for engine in self.engines):
             if self.outages is not None:
                 self._break(series.next_s)

@@ -1,6 +1,7 @@
 """What a simulation measures: times of requests, gaps between tokens, counts, and how full the engines were."""
 
 from collections import defaultdict
+from copy import copy
 from dataclasses import dataclass, replace
 
 from planner.simulate.quantiles import Quantiles
@@ -10,6 +11,8 @@ GAPS_PER_S = 100_000
 """Gaps between tokens are counted by the 10 us that they lie in."""
 MOST_POINTS = 120
 """Of a series over time; when there are more, every second one is left out and they are twice as far apart."""
+FIRST_EVERY_S = 1 / 64
+"""Between the points of a short series; a power of two, so that points of parts of a fleet fall together."""
 MOST_SCOPES = 10_000
 """Scopes whose hits are counted one by one; those that come later are counted together."""
 OTHER_SCOPES = "(others)"
@@ -77,7 +80,7 @@ class Point:
     submitted: int
     done: int
     units: int = 1
-    """Of all pools."""
+    """Of all pools; of a part of the fleet too, once it is idle."""
 
 
 class Series:
@@ -85,7 +88,7 @@ class Series:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
-        self.every_s = 1.0
+        self.every_s = FIRST_EVERY_S
         self.next_s = 0.0
 
     def add(self, point: Point) -> None:
@@ -96,16 +99,19 @@ class Series:
             self.every_s *= 2
         self.next_s = self.points[-1].time_s + self.every_s
 
+    def so_far(self) -> "Series":
+        """A copy of it as it is now."""
+        found = copy(self)
+        found.points = list(self.points)
+        return found
+
     def merge(self, other: "Series") -> None:
         """Adds what another part of the fleet did; a part that was done earlier does nothing later."""
         self.every_s = max(self.every_s, other.every_s)
         mine, others = (self._at(points) for points in (self.points, other.points))
         times = max((mine, others), key=len)
-        idle = Point(0.0, 0, 0, 0.0, 0, 0)
         self.points = [
-            _together(
-                time_s, mine.get(time_s) or _after(self.points, idle), others.get(time_s) or _after(other.points, idle)
-            )
+            _together(time_s, mine.get(time_s) or _after(self.points), others.get(time_s) or _after(other.points))
             for time_s in times
         ]
 
@@ -114,9 +120,10 @@ class Series:
         return {point.time_s: point for point in points if point.time_s % self.every_s == 0}
 
 
-def _after(points: list[Point], idle: Point) -> Point:
+def _after(points: list[Point]) -> Point:
     """A part of the fleet once its last request has ended."""
-    return replace(idle, submitted=points[-1].submitted, done=points[-1].done) if points else idle
+    last = points[-1] if points else Point(0.0, 0, 0, 0.0, 0, 0, 0)
+    return replace(last, running=0, waiting=0, used_share=0.0)
 
 
 def _together(time_s: float, one: Point, two: Point) -> Point:
@@ -145,12 +152,14 @@ class Meter:
         self.gaps = Gaps()
         self._gaps = self.gaps.counts
         self.series = Series()
+        self.arriving = self.series
+        """The series up to the last arrival."""
         self.submitted = self.counted = self.good = self.in_time = 0
         self.too_long = self.turned_away = self.cancelled_count = self.restarted = 0
         self.input_tokens = self.output_tokens = self.cached_tokens = self.preemptions = 0
         self.last_s = 0.0
         self.scopes: dict[str, list[int]] = {}
-        """Requests, input tokens and cached ones by scope."""
+        """Requests, input tokens and cached ones by scope, of requests that name a scope or a prefix."""
         self.ended: list[Run] = []
         """Those that are counted with the next ones, many at once."""
 
@@ -198,6 +207,11 @@ class Meter:
         limit = self.limits.tpot_s
         return limit is None or run.request.output_tokens == 1 or tpot_s(run) <= limit
 
+    def expect(self, scope: str) -> None:
+        """A scope that asks, by the order of which those are chosen that are counted one by one."""
+        if len(self.scopes) < MOST_SCOPES:
+            self.scopes.setdefault(scope, [0, 0, 0])
+
     def _hits(self, scope: str, tokens: int, cached: int) -> None:
         self.cached_tokens += cached
         self._add_hits(scope, 1, tokens, cached)
@@ -211,6 +225,16 @@ class Meter:
         found[1] += tokens
         found[2] += cached
 
+    def hits(self) -> dict[str, list[int]]:
+        """Requests, input tokens and cached ones by scope, with the requests that name neither scope nor prefix."""
+        found = {scope: list(counts) for scope, counts in self.scopes.items()}
+        requests, tokens, _ = map(sum, zip(*found.values(), strict=True)) if found else (self.done_count, 0, 0)
+        if requests < self.done_count:
+            rest = found.setdefault("", [0, 0, 0])
+            rest[0] += self.done_count - requests
+            rest[1] += self.input_tokens - tokens
+        return found
+
     def cancelled(self, run: Run, end_s: float) -> None:
         """A request did not end in time."""
         self.cancelled_count += 1
@@ -219,7 +243,7 @@ class Meter:
 
     def merge(self, other: "Meter") -> None:
         """Adds what was seen of another part of the fleet, both counted."""
-        for name in ("ttft", "tpot", "e2e", "queued", "series"):
+        for name in ("ttft", "tpot", "e2e", "queued", "series", "arriving"):
             getattr(self, name).merge(getattr(other, name))
         for place, gaps in other.gaps.counts.items():
             self.gaps.counts[place] += gaps

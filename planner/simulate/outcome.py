@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from planner.printable import escaped
 from planner.report_simulation import Percentiles, ScopeHits, SimulatedPoint
 from planner.simulate.cluster import Result
 from planner.simulate.measures import Gaps, Meter, Point
 from planner.simulate.quantiles import Quantiles
+from planner.units import show_seconds
 
 DIGITS = 6
 """Of every figure."""
@@ -54,7 +56,7 @@ def measured(result: Result) -> dict[str, Any]:
         "goodput_per_s": _per(meter.good, span),
         "good_share": _share(meter.good, meter.submitted),
         "in_time_share": _share(meter.in_time, meter.submitted),
-        "hit_share": _share(meter.cached_tokens, sum(each[1] for each in meter.scopes.values())),
+        "hit_share": _share(meter.cached_tokens, meter.input_tokens) if meter.scopes else None,
         "hits": _hits(meter),
         "running_mean": _mean(points, lambda point: point.running),
         "running_max": max((point.running for point in points), default=0),
@@ -108,16 +110,17 @@ def _gaps(gaps: Gaps) -> Percentiles | None:
 
 
 def _hits(meter: Meter) -> tuple[ScopeHits, ...]:
-    largest = sorted(meter.scopes.items(), key=lambda item: (-item[1][1], item[0]))[:MOST_SCOPES]
+    largest = sorted(meter.hits().items(), key=lambda item: (-item[1][1], item[0]))[:MOST_SCOPES]
     return tuple(
         ScopeHits(
-            scope=scope,
+            scope=escaped(scope),
             requests=requests,
             input_tokens=tokens,
             cached_tokens=cached,
             hit_share=rounded(cached / tokens),
         )
         for scope, (requests, tokens, cached) in largest
+        if requests
     )
 
 
@@ -130,14 +133,17 @@ def _saturation(meter: Meter, last_arrival_s: float | None) -> tuple[bool, str]:
         waiting = _mean(meter.series.points, lambda point: point.waiting)
         return False, f"a closed loop cannot grow its queue: {waiting:,.1f} requests wait on average"
     middle, end = (
-        _mean_between(meter.series.points, last_arrival_s * part / 3, last_arrival_s * (part + 1) / 3)
+        _mean_between(meter.arriving.points, last_arrival_s * part / 3, last_arrival_s * (part + 1) / 3)
         for part in (1, 2)
     )
+    if middle is None or end is None:
+        when = f"within {show_seconds(last_arrival_s)}" if last_arrival_s else "at one moment"
+        return False, f"not told: all requests come {when}, too short a time"
     text = f"{middle:,.1f} requests wait on average in the second third of the arrivals and {end:,.1f} in the last"
     grows = end > max(LEAST_QUEUE, 0.01 * meter.submitted) and end > GROWTH * middle
     return grows, text
 
 
-def _mean_between(points: list[Point], low_s: float, high_s: float) -> float:
+def _mean_between(points: list[Point], low_s: float, high_s: float) -> float | None:
     waiting = [point.waiting for point in points if low_s < point.time_s <= high_s]
-    return sum(waiting) / len(waiting) if waiting else 0.0
+    return sum(waiting) / len(waiting) if waiting else None
