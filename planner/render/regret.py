@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from planner.render.choice import named
+from planner.render.parts import Part
 from planner.render.tables import MOST_WORLDS, show
 from planner.search_report import Choice, Regretted, SearchDemand, SearchResult
 from planner.units import counted
@@ -11,11 +12,8 @@ from planner.units import counted
 MOST_BESIDE = 4
 """Candidates that are told world by world; a saved search holds all."""
 
-RegretTable = tuple[str, list[tuple[str, bool]], list[list[str]]]
-"""(heading, (heading, whether its cells stand at the right) of each column, rows)."""
 
-
-def regret_tables(result: SearchResult, top: int) -> Iterator[RegretTable]:
+def regret_tables(result: SearchResult, top: int) -> Iterator[Part]:
     """The least regretted candidates, and where there are several worlds, what they cost more in each."""
     found = result.demand
     if found is None:
@@ -31,7 +29,7 @@ def _ranked(regretted: Sequence[Regretted], ranks: Mapping[Choice, str]) -> list
     return [(ranks[each.choice], each) for each in regretted]
 
 
-def _candidates(result: SearchResult, found: SearchDemand, ranked: Sequence[tuple[str, Regretted]]) -> RegretTable:
+def _candidates(result: SearchResult, found: SearchDemand, ranked: Sequence[tuple[str, Regretted]]) -> Part:
     unserved = any(each.unserved_share for each in found.regretted)
     heads = [("", False), ("choice", False), ("mean cost", True), ("at most over the cheapest", True), ("regret", True)]
     rows = [
@@ -45,10 +43,10 @@ def _candidates(result: SearchResult, found: SearchDemand, ranked: Sequence[tupl
         ]
         for rank, each in ranked
     ]
-    return f"Least regret over {_over(found)}", [*heads, *([("unserved", True)] if unserved else [])], rows
+    return Part(f"Least regret over {_over(found)}", [*heads, *([("unserved", True)] if unserved else [])], rows)
 
 
-def _worlds(found: SearchDemand, ranked: Sequence[tuple[str, Regretted]]) -> RegretTable:
+def _worlds(found: SearchDemand, ranked: Sequence[tuple[str, Regretted]]) -> Part:
     heads = [("world", False), ("probability", True), ("the cheapest", True)]
     more = [(f"number {rank}", True) for rank, _ in ranked]
     likeliest = sorted(enumerate(found.worlds), key=lambda each: -each[1].weight)[:MOST_WORLDS]
@@ -61,7 +59,7 @@ def _worlds(found: SearchDemand, ranked: Sequence[tuple[str, Regretted]]) -> Reg
         ]
         for place, world in likeliest
     ]
-    return (
+    return Part(
         "By world: the cheapest candidate there, and by how much those of least regret are dearer",
         heads + more,
         rows,
