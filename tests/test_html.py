@@ -99,7 +99,11 @@ def test_a_page_loads_and_runs_nothing() -> None:
 
 
 def test_a_page_is_drawn_again_from_a_saved_report(tmp_path: Path) -> None:
-    scenario, kept, page = EXAMPLES.parent / "tenants" / "assistant.yaml", tmp_path / "saved.yaml", tmp_path / "page.html"
+    scenario, kept, page = (
+        EXAMPLES.parent / "tenants" / "assistant.yaml",
+        tmp_path / "saved.yaml",
+        tmp_path / "page.html",
+    )
     run = CliRunner()
     asked = ["estimate", str(scenario), "--set", "growth={per_month: 0.1, months: 3}"]
     assert run.invoke(app, [*asked, "-f", "yaml", "-o", str(kept)]).exit_code == 0
