@@ -256,3 +256,21 @@ def test_the_months_requests_and_the_peak_over_their_mean_say_the_load() -> None
     assert report.latency.arrivals_per_s == 3
     with pytest.raises(InputError, match="requests_per_month with peak_to_mean also says it"):
         scenario("llama-3.1-8b", overrides={"workload": {**workload, "peak_to_mean": None}})
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_no_figure_is_cut_to_another_on_a_narrow_terminal(width: int) -> None:
+    found = planned(
+        growth={"per_month": "0.1", "months": 3},
+        uncertain={
+            "workload.concurrency": {"low": 48, "mid": 60, "high": 96},
+            "price.usd_per_hour": {"low": 2, "mid": "2.5", "high": 4},
+        },
+    )
+    whole = set(plain(draw(found, 400, brief=True), 400).split())
+    figures = {word for word in whole if word[0] in "$x" and word[-1].isdigit()}
+    drawn = plain(draw(found, width, brief=True), width)
+    tables = drawn[drawn.index("\nGrowth") : drawn.index(" worlds:")]
+    shown = {word for word in tables.split() if word.startswith(("$", "x")) and "…" not in word}
+    assert shown <= figures
+    assert width < 60 or ".concu" in tables.replace("\n", "")

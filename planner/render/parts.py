@@ -94,11 +94,12 @@ def changed_lines(comparison: Comparison) -> Iterator[Line]:
 
 def table_parts(report: Report) -> list[Part]:
     """What of a report has a table of its own."""
+    world_heads = ((WORLD_HEADS[0], False), *_right(WORLD_HEADS[1:]))
     return _given(
         Part("KV bytes of one request over its context", _right(CURVE_HEADS), curve_rows(report)),
         Part("Time to first token by length of the prompt", _right(BAND_HEADS), band_rows(report)),
         Part("Growth", _right(GROWTH_HEADS), growth_rows(report), growth_lines(report)),
-        Part("Uncertain demand", _right(WORLD_HEADS), world_rows(report), demand_lines(report)),
+        Part("Uncertain demand", world_heads, world_rows(report), demand_lines(report)),
     )
 
 

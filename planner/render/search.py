@@ -1,12 +1,11 @@
 """A search on a terminal or as Markdown: the cheapest candidates, the Pareto front, and why others were rejected."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from planner.render import markdown
@@ -14,6 +13,7 @@ from planner.render.choice import named, shape
 from planner.render.parts import WARNINGS, Part
 from planner.render.regret import regret_lines, regret_tables
 from planner.render.tables import show_usd
+from planner.render.text import filled_table
 from planner.report import Range
 from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Rejected, SearchFacts, SearchResult, SpaceFacts
@@ -22,8 +22,6 @@ from planner.units import counted, show_seconds
 DEFAULT_TOP = 10
 JOINED = ("seqs", "used")
 """Headings of columns in which one line may show several values."""
-WRAPPED = ("fleet", "choice", "world")
-"""Headings of columns whose cells may take several lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def draw(result: SearchResult, shown: Shown, *, brief: bool) -> RenderableType:
         heading = "bold cyan" if part.rows else "yellow" if part.heading == WARNINGS else "bold"
         parts.append(Text(f"\n{part.heading}", style=heading))
         if part.rows:
-            parts += [_cells(part.heads, part.rows), *(Text(line, style="dim") for line in part.lines)]
+            parts += [filled_table(part.heads, part.rows), *(Text(line, style="dim") for line in part.lines)]
         else:
             style = "dim" if part.heading == "Assumes" else ""
             parts += [Padding(Text(line, style=style), (0, 0, 0, 2)) for line in part.lines]
@@ -199,20 +197,6 @@ def _rows(columns: Sequence[_Column], lines: Sequence[_Line]) -> Iterator[list[s
 def _heads(columns: Sequence[_Column]) -> list[tuple[str, bool]]:
     """(heading, whether its cells stand at the right) of each column, the rank before them."""
     return [("", False), *((column.heading, column.right) for column in columns)]
-
-
-def _cells(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, right in heads:
-        table.add_column(
-            Text(heading),
-            justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=heading not in WRAPPED,
-        )
-    for cells in rows:
-        table.add_row(*map(Text, cells))
-    return table
 
 
 def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[Part]:

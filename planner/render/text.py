@@ -25,8 +25,9 @@ from planner.render.parts import (
 from planner.render.tables import compared, headings, subject, title
 from planner.report import Comparison, Report
 
-FREE_COLUMNS = ("value", "why")
-"""Columns whose text may run over several lines; figures and labels never do."""
+FREE_COLUMNS = ("value", "why", "fleet", "choice", "world")
+"""Columns whose text may run over several lines; a figure or label that lacks room ends with an ellipsis, so that none
+looks like another."""
 SIMULATED = "simulated"
 """The section of what a simulation saw."""
 NARROW = 110
@@ -98,19 +99,32 @@ def _heading(text: str, reports: Sequence[Report]) -> list[RenderableType]:
     return [Text(text, style="bold"), Text(subject(reports), style="dim"), Text("")]
 
 
-def _empty_table(*columns: tuple[str, bool]) -> Table:
+def empty_table(*columns: tuple[str, bool]) -> Table:
     """A borderless table; each column is its heading and whether it is aligned right."""
     headed = any(name for name, _ in columns if name != "value")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=headed)
     for name, right in columns:
         free = name in FREE_COLUMNS
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", no_wrap=not free)
+        table.add_column(
+            Text(name),
+            justify="right" if right else "left",
+            overflow="fold" if free else "ellipsis",
+            no_wrap=not free,
+        )
+    return table
+
+
+def filled_table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
+    """Such a table with its rows."""
+    table = empty_table(*heads)
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 
 def _table(lines: Iterable[Line], names: Sequence[str]) -> Table:
     """Reports side by side."""
-    table = _empty_table(("", False), *((name, len(names) > 1) for name in names))
+    table = empty_table(("", False), *((name, len(names) > 1) for name in names))
     section = None
     for line in lines:
         if line.section != section:
@@ -133,7 +147,7 @@ def _changes(comparison: Comparison, *, with_why: bool) -> Table:
     """Every line of two reports: old, new, change, why."""
     names = headings(comparison.reports)
     columns = (("", False), ("", False), (names[0], True), (names[1], True), ("change", True), ("", True))
-    table = _empty_table(*columns, *([("why", False)] if with_why else []))
+    table = empty_table(*columns, *([("why", False)] if with_why else []))
     section = None
     for line in changed_lines(comparison):
         if line.section != section:
@@ -156,9 +170,7 @@ def _parts(parts: Iterable[Part]) -> list[RenderableType]:
 def _part(part: Part) -> list[RenderableType]:
     """A table with what is said of it, or a heading over indented lines."""
     if part.rows:
-        table = _empty_table(*part.heads)
-        for row in part.rows:
-            table.add_row(*map(Text, row))
+        table = filled_table(part.heads, part.rows)
         return [Text(f"\n{part.heading}", style="bold cyan"), table, *map(Text, part.lines)]
     heading, line = ("yellow", "") if part.heading == WARNINGS else ("bold", "dim")
     return [
