@@ -38,7 +38,7 @@ def _candidates(result: SearchResult, found: SearchDemand, ranked: Sequence[tupl
             named(result.space, each.choice),
             show(each.mean_usd, "usd"),
             show(each.most_over_usd, "usd"),
-            show(each.regret, "number"),
+            show(None if each.mean_usd is None else each.regret, "number"),
             *([show(each.unserved_share, "share")] if unserved else []),
         ]
         for rank, each in ranked
@@ -84,15 +84,16 @@ def regret_lines(result: SearchResult) -> Iterator[str]:
     if found is None:
         return
     pick = found.regretted[0]
-    over = "the cheapest in every world that it serves"
-    if pick.most_over_usd:
-        over = f"at most {show(pick.most_over_usd, 'usd')} over the cheapest of a world"
-    yield f"{named(result.space, pick.choice)}: {show(pick.mean_usd, 'usd')} on average over {_over(found)}; {over}"
-    yield "every candidate's fleet is resized for each world and month"
+    if pick.mean_usd is not None:
+        over = "the cheapest in every world that it serves"
+        if pick.most_over_usd:
+            over = f"at most {show(pick.most_over_usd, 'usd')} over the cheapest of a world"
+        yield f"{named(result.space, pick.choice)}: {show(pick.mean_usd, 'usd')} on average over {_over(found)}; {over}"
+        yield "every candidate's fleet is resized for each world and month"
     if pick.unserved_share:
         yield f"it leaves worlds unserved that others serve, with a probability of {show(pick.unserved_share, 'share')}"
     unserved = [world for world in found.worlds if world.least_usd is None]
     for world in unserved[:MOST_WORLDS]:
         yield f"no candidate serves {', '.join(world.values) or 'every month'}, such as the cheapest: {world.unserved}"
-    if unserved:
+    if unserved and len(found.worlds) > 1:
         yield f"these worlds have a probability of {show(found.infeasible_share, 'share')} and count for no regret"
