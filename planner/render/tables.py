@@ -226,7 +226,7 @@ def _missing_worlds(found: DemandRange) -> list[str]:
     lines = [f"no plan for {', '.join(world.values)}: {reason}" for reason, world in first.items()]
     more = [f"and {counted(len(lines) - MOST_WORLDS, 'more reason')}"] if len(lines) > MOST_WORLDS else []
     share = show(found.infeasible_share, "share")
-    return [f"no fleet serves the load with a probability of {share}", *lines[:MOST_WORLDS], *more]
+    return [f"worlds with a probability of {share} have no plan", *lines[:MOST_WORLDS], *more]
 
 
 def check_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
