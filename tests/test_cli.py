@@ -29,7 +29,13 @@ EXAMPLE = {
     command.name or getattr(command.callback, "__name__", ""): (command.epilog or "").rpartition("Example: ")[2]
     for command in (*cli.app.registered_commands, *cli_validate.validate_app.registered_commands)
 }
-HEADS = {"text": "llama-3.1-8b on h100-sxm", "markdown": "#", "yaml": "kind: planner report", "json": "{"}
+HEADS = {
+    "text": "llama-3.1-8b on h100-sxm",
+    "markdown": "#",
+    "html": "<!DOCTYPE",
+    "yaml": "kind: planner report",
+    "json": "{",
+}
 
 
 def run(*arguments: str | Path) -> Result:

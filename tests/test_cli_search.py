@@ -23,7 +23,13 @@ from planner.space import Space
 from tests.scenarios import EXAMPLES, ROOT
 
 SEARCH = ("search", "--model", "llama-3.1-8b", "--workload", "chat", "--gpu", "h100-sxm", "--gpu", "l40s")
-HEADS = {"text": "llama-3.1-8b for chat\n", "markdown": "# ", "yaml": "kind: planner search\n", "json": "{"}
+HEADS = {
+    "text": "llama-3.1-8b for chat\n",
+    "markdown": "# ",
+    "html": "<!DOCTYPE",
+    "yaml": "kind: planner search\n",
+    "json": "{",
+}
 GOLDEN = Path(__file__).parent / "golden"
 REJECTING = (*SEARCH, "--gpu", "tpu-v5e", "--tp", "1", "--tp", "3", "--ttft-p95", "0.2")
 
