@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
 from planner import catalog, cli, cli_validate, plan
 from planner.documents import load_mapping
 from planner.inputs import Scenario
 from planner.report import Comparison, Report
 from planner.saved import read
+from tests.commands import done, refused, run
 from tests.scenarios import EXAMPLES, ROOT
 
 COMMANDS = ("estimate", "compare", "simulate", "search", "check", "report", "import", "schema", "catalog")
@@ -36,25 +36,6 @@ HEADS = {
     "yaml": "kind: planner report",
     "json": "{",
 }
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: str | Path, code: int = 0) -> str:
-    """stdout of a command that must end with this code and say nothing else."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stderr) == (code, "")
-    return result.stdout
-
-
-def refused(*arguments: str | Path) -> str:
-    """stderr of a command that must refuse, without a word on stdout."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Traceback" not in result.stderr
-    return result.stderr
 
 
 def help_of(*command: str) -> str:
