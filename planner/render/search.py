@@ -205,7 +205,7 @@ def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[Par
         ("The least regretted", list(regret_lines(result))),
         ("The cheapest", list(_in_full(result.candidates[:1]))),
         ("The cheapest with predicted speed", list(_in_full(_cheapest_predicted(result.candidates)))),
-        ("Mixed by size of request", list(_mixed(result.mix, result.candidates)) if result.mix else []),
+        ("Mixed by size of request", list(_mixed(result, result.mix)) if result.mix else []),
         (WARNINGS, [*_unsure(result.candidates), *result.warnings]),
         ("Rejected", list(_rejected(result, every=shown.rejected))),
         ("Assumes", [] if brief else list(result.assumptions)),
@@ -213,8 +213,9 @@ def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[Par
     yield from (Part(heading, lines=lines) for heading, lines in sections if lines)
 
 
-def _mixed(mix: MixPlan, candidates: Sequence[Candidate]) -> Iterator[str]:
+def _mixed(result: SearchResult, mix: MixPlan) -> Iterator[str]:
     """What a mix comes to beside the best single type and the cheapest candidate, and what each of its types serves."""
+    candidates = result.candidates
     if candidates and candidates[0].monthly_usd < mix.monthly_usd:
         less = show_usd(candidates[0].monthly_usd)
         yield f"number 1 of the cheapest serves all sizes in one fleet for less: {less} a month; apart they come to:"
@@ -227,6 +228,8 @@ def _mixed(mix: MixPlan, candidates: Sequence[Candidate]) -> Iterator[str]:
     yield f"{show_usd(mix.monthly_usd)} a month; {alone}"
     for part in mix.parts:
         yield f"{counted(part.active_replicas, 'active replica')} of {part.choice}: {', '.join(part.serves)}"
+    if result.scenario.availability_limit is not None:
+        yield "each type has the spares with which enough of all of them at once work as long as is asked for"
 
 
 def _cheapest_predicted(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
