@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 from planner.documents import load_mapping, validate
 from planner.errors import InputError
 from planner.origin import Origin
-from planner.simulate.arrivals import Arrivals, Generated, arrivals_of, gap_variation, generated
+from planner.simulate.arrivals import (
+    PREFIX_CHUNK_TOKENS,
+    Arrivals,
+    Generated,
+    arrivals_of,
+    gap_variation,
+    generated,
+)
 from planner.simulate.changes import Changed, at_rate, mean_rate_per_s
 from planner.simulate.lengths import SHARES, gini, law_of
 from planner.simulate.requests import ClosedLoop, Request
 from planner.simulate.traces import open_trace
-from planner.workload_inputs import Lengths, Prefix, Workload
+from planner.workload_inputs import Lengths, Prefix, Tenants, Workload
 from tests.scenarios import ROOT
 
 MOONCAKE = ROOT / "tests/oracles/traces/mooncake_conversation_head.jsonl.gz"
@@ -46,9 +53,9 @@ def digest(made: Generated) -> str:
 @pytest.mark.parametrize(
     ("variation", "known"),
     [
-        (0.0, "21228c32"),
-        (1.0, "a6fb880b"),
-        (4.0, "fe008035"),
+        (0.0, "066d7c2f"),
+        (1.0, "7632e638"),
+        (4.0, "40e50557"),
     ],
 )
 def test_a_seed_gives_the_same_bytes_everywhere(variation: float, known: str) -> None:
@@ -161,12 +168,36 @@ def test_a_request_fits_the_context_and_begins_with_the_prefix() -> None:
     assert len(requests) == 5000
     assert max(r.input_tokens + r.output_tokens for r in requests) <= 2000
     assert min(r.output_tokens for r in requests) >= 1
-    assert made.chunk_tokens == 8000
-    assert {r.hash_ids for r in requests} == {(0,), ()}
+    assert made.chunk_tokens == PREFIX_CHUNK_TOKENS
+    every = tuple(range(8000 // PREFIX_CHUNK_TOKENS))
+    assert all(r.hash_ids in ((), every[: math.ceil(r.input_tokens / PREFIX_CHUNK_TOKENS)]) for r in requests)
     assert sum(bool(r.hash_ids) for r in requests) / 5000 == pytest.approx(0.8, abs=0.03)
     assert load(Arrivals(1.0)).chunk_tokens == 0
     with pytest.raises(InputError, match="input_tokens and output_tokens are needed"):
         load(output_tokens=None)
+
+
+def test_prompts_that_begin_with_a_prefix_are_as_long_as_it_where_enough_are() -> None:
+    made = load(Arrivals(1.0), count=5000, prefix=Prefix(shared_tokens=512, request_share=Decimal("0.3")))
+    sharing = [r for r in made.requests() if r.hash_ids]
+    assert len(sharing) / 5000 == pytest.approx(0.3, abs=0.03)
+    assert min(r.input_tokens for r in sharing) >= 512
+    assert {len(r.hash_ids) for r in sharing} == {32}
+
+
+def test_tenants_ask_with_their_scopes_and_prefixes_as_often_as_they_are_popular() -> None:
+    prefix = Prefix(shared_tokens=64, request_share=Decimal(1))
+    weights = tuple(map(Decimal, (6, 3, 1)))
+    for scope, scopes in (("shared", {""}), ("per_tenant", {"tenant 1", "tenant 2", "tenant 3"})):
+        fields = {"count": 3, "cache_scope": scope, "prefixes": 2, "popularity": weights}
+        who = Tenants.model_validate(fields)
+        made = load(Arrivals(1.0), count=5000, prefix=prefix, tenants=who)
+        requests = [r for r in made.requests() if r.input_tokens >= 64]
+        assert {r.scope for r in requests} == scopes
+        assert {r.hash_ids for r in requests} == {(0, 1, 2, 3), (4, 5, 6, 7)}
+        assert sum(r.hash_ids[0] == 0 for r in requests) / len(requests) == pytest.approx(0.5, abs=0.05)
+        if scope == "per_tenant":
+            assert sum(r.scope == "tenant 1" for r in requests) / len(requests) == pytest.approx(0.6, abs=0.05)
 
 
 def test_a_closed_loop_has_users_and_no_times() -> None:

@@ -174,6 +174,17 @@ def test_a_shared_prefix_is_found_and_faster() -> None:
     assert off.ttft_s == plain.ttft_s
 
 
+def test_tenants_with_scopes_of_their_own_find_less() -> None:
+    same = {**ARRIVING, **SAME_LENGTHS, "concurrency": None, "prefix": {"shared_tokens": 800, "request_share": 1}}
+    shared, apart = (
+        seen({**same, "tenants": {"count": 400, "cache_scope": scope}}) for scope in ("shared", "per_tenant")
+    )
+    assert shared.hit_share == pytest.approx(0.8, abs=0.01)
+    assert apart.hit_share is not None
+    assert apart.hit_share < 0.7
+    assert apart.hits[0].scope.startswith("tenant ")
+
+
 def test_what_is_found_cached_is_a_share_of_all_prompts() -> None:
     """Half of the prompts begin with the same half: a quarter of all tokens, as the formulas count them."""
     prefix = {**ARRIVING, **SAME_LENGTHS, "concurrency": None, "prefix": {"shared_tokens": 496, "request_share": "0.5"}}

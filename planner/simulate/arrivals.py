@@ -4,18 +4,24 @@ The same seed gives the same requests to the last bit: only `random.Random` is d
 nanoseconds.
 """
 
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, repeat
+from decimal import Decimal
+from functools import lru_cache
+from itertools import accumulate, islice, repeat
 from random import Random
 
 from planner.errors import InputError
 from planner.simulate.lengths import LengthLaw, law_of
 from planner.simulate.requests import MOST_REQUESTS, RATES, Request, check
 from planner.units import counted
-from planner.workload_inputs import Workload
+from planner.workload_inputs import Tenants, Workload
 
 NS = 1_000_000_000
+PREFIX_CHUNK_TOKENS = 16
+"""Of each hash id of a shared prefix: most engines' blocks are whole multiples of it."""
+MOST_PREFIXES_KEPT = 256
 MOST_VARIATION = 100_000
 """Of gaps: beyond, nearly all requests would come at one moment."""
 
@@ -71,24 +77,55 @@ class Generated:
     """Absent: all at 0 s, for a closed loop."""
     shared_tokens: int = 0
     shared_share: float = 0.0
+    tenants: Tenants | None = None
+    """Who asks, and with which of several prefixes; absent: one tenant, with one prefix."""
 
     def __post_init__(self) -> None:
         check("requests", self.count, 1, MOST_REQUESTS)
 
     @property
     def chunk_tokens(self) -> int:
-        """The shared prefix is one chunk."""
-        return self.shared_tokens
+        """Of the shared prefix, so short that a prompt that is shorter than it shares nearly all."""
+        return PREFIX_CHUNK_TOKENS if self.shared_tokens else 0
 
     def requests(self) -> Iterator[Request]:
         """From the first, at 0 s. Times, lengths and prefixes are drawn apart, so that one can change alone."""
         times = repeat(0.0) if self.arrivals is None else self.arrivals.times_s(self._random("times"))
         given, produced, shared = (self._random(name).random for name in ("input", "output", "prefix"))
+        whole, part = self._begin_shared()
+        prefixes, scopes = self._prefixes(), self._scopes()
         for time_s in islice(times, self.count):
             prompt = min(self.input.at(given()), self.context_tokens - 1)
             answer = min(self.output.at(produced()), self.context_tokens - prompt)
-            prefix = (0,) if shared() < self.shared_share else ()
-            yield Request(time_s, prompt, answer, prefix)
+            ids = next(prefixes) if shared() < (whole if prompt >= self.shared_tokens else part) else ()
+            yield Request(time_s, prompt, answer, ids[: -(-prompt // PREFIX_CHUNK_TOKENS)], next(scopes))
+
+    def _begin_shared(self) -> tuple[float, float]:
+        """Shares that begin with a prefix: of the prompts at least as long as it, and of the shorter ones.
+
+        The longer ones come first, since a prompt that begins with a prefix is longer than it.
+        """
+        longer = self.input.at_least(self.shared_tokens)
+        if longer >= self.shared_share:
+            return self.shared_share / (longer or 1.0), 0.0
+        return 1.0, (self.shared_share - longer) / (1 - longer)
+
+    def _prefixes(self) -> Iterator[tuple[int, ...]]:
+        """Hash ids of the prefix that each request in turn begins with, if it begins with one."""
+        chunks = self.shared_tokens // PREFIX_CHUNK_TOKENS
+        kept = lru_cache(MOST_PREFIXES_KEPT)(lambda which: tuple(range(which * chunks, (which + 1) * chunks)))
+        tenants = self.tenants
+        drawn = (
+            _drawn(self._random("which prefix"), tenants.prefixes, tenants.prefix_popularity) if tenants else repeat(0)
+        )
+        return map(kept, drawn)
+
+    def _scopes(self) -> Iterator[str]:
+        """The scope of each request in turn: its tenant where tenants share no cache."""
+        tenants = self.tenants
+        if tenants is None or tenants.cache_scope == "shared":
+            return repeat("")
+        return (f"tenant {i + 1}" for i in _drawn(self._random("tenant"), tenants.count, tenants.popularity))
 
     def _random(self, name: str) -> Random:
         return Random(f"{self.seed} {name}")  # noqa: S311 - no secret
@@ -99,8 +136,24 @@ class Generated:
         prefix = f", {self.shared_share:.0%} begin with the same {self.shared_tokens:,}" if self.shared_tokens else ""
         return (
             f"{counted(self.count, 'request')} of {self.name}: {when}lengths by its percentiles and means, input and "
-            f"output independent{prefix}; seed {self.seed}",
+            f"output independent{prefix}{self._who()}; seed {self.seed}",
         )
+
+    def _who(self) -> str:
+        tenants = self.tenants
+        if tenants is None:
+            return ""
+        of_several = "" if tenants.prefixes == 1 else f" or with another of {tenants.prefixes:,} prefixes"
+        cache = "sharing the cache" if tenants.cache_scope == "shared" else "each with a scope of the cache"
+        return f"{of_several}, {counted(tenants.count, 'tenant')} {cache}"
+
+
+def _drawn(random: Random, count: int, weights: tuple[Decimal, ...] | None) -> Iterator[int]:
+    """Numbers below a count, each as often as it weighs, without end."""
+    if weights is None:
+        return (int(random.random() * count) for _ in repeat(None))
+    sums = list(accumulate(map(float, weights)))
+    return (bisect(sums, random.random() * sums[-1]) for _ in repeat(None))
 
 
 def generated(workload: Workload, count: int, seed: int, arrivals: Arrivals | None) -> Generated:
@@ -124,6 +177,7 @@ def generated(workload: Workload, count: int, seed: int, arrivals: Arrivals | No
         arrivals,
         prefix.shared_tokens if prefix else 0,
         float(prefix.request_share) if prefix else 0.0,
+        workload.tenants,
     )
 
 

@@ -1,6 +1,6 @@
 """Lengths drawn from what a workload says of them: its percentiles, its longest and its mean, all at once."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,7 +9,7 @@ from planner.errors import InputError
 from planner.workload_inputs import PERCENTILES, Lengths
 
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
-GINI_STEPS = 10_000
+STEPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,10 @@ class LengthLaw:
         low, base = self.shares[place], self.tokens[place]
         part = (share - low) / (self.shares[place + 1] - low)
         return int(base + (self.tokens[place + 1] - base) * part**self.exponent + 0.5)
+
+    def at_least(self, tokens: int) -> float:
+        """Share of the requests that are at least so long, to one in STEPS."""
+        return 1 - bisect_left(range(STEPS), tokens, key=lambda step: self.at(step / STEPS)) / STEPS
 
     def gini(self) -> float:
         """How unequal lengths are: 0 where all are the same."""
@@ -103,6 +107,6 @@ def gini(quantile: Callable[[float], float]) -> float:
     returns: G, from 0 where all are equal to 1 [1]
     source: Gini 1912; 1 - G = E min(X, X') / E X of two independent draws
     """
-    shares = [(step + 0.5) / GINI_STEPS for step in range(GINI_STEPS)]
+    shares = [(step + 0.5) / STEPS for step in range(STEPS)]
     values = [quantile(share) for share in shares]
     return sum((2 * u - 1) * value for u, value in zip(shares, values, strict=True)) / sum(values)
