@@ -326,6 +326,9 @@ def test_what_nobody_asked_for_follows_from_the_workload() -> None:
         (Asked(users=3, rate_per_s=1.0), "--rate: in a closed loop answers decide"),
         (Asked(arrivals="closed", rate_per_s=1.0), "--rate: in a closed loop answers decide"),
         (Asked(variation=2.0), "--variation: needs --arrival-law gamma"),
+        (Asked(think_s=2.0), "--think: needs a closed loop"),
+        (Asked(users=3, arrivals="fixed"), "--arrival-law fixed: in a closed loop answers decide"),
+        (Asked(trace=AZURE, arrivals="closed"), "--arrival-law closed: a trace says no number of users"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(asked: Asked, said: str) -> None:
