@@ -9,6 +9,8 @@ from planner.units import ceil_div
 
 MOST_SPARES = 2**14
 """Beyond this an availability is refused rather than bought."""
+ROUNDING = 1e-12
+"""Of an availability: what floats lose, so that 1 - 0.1^4 reaches 0.9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +112,20 @@ def redundancy(active: int, domain: Domain, target: float) -> Redundancy:
 
 def _least_spares(needed: int, availability: float, target: float, most: int) -> int | None:
     """Of at most so many, by doubling, then bisection: each spare more raises the availability. None: not enough."""
-    if k_of_n(needed, 0, availability) >= target:
+
+    def enough(spare: int) -> bool:
+        return k_of_n(needed, spare, availability) >= target - ROUNDING
+
+    if enough(0):
         return 0
     low, high = 0, min(1, most)
-    while k_of_n(needed, high, availability) < target:
+    while not enough(high):
         if high == most:
             return None
         low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if k_of_n(needed, middle, availability) >= target else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 

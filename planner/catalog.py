@@ -140,9 +140,9 @@ def load_scenario(
         assumed.extend(() if wanted else ("price",))
     assumed.extend(name for name in ("spares", "hours_per_month") if name not in rest)
     if isinstance(rest.get("commitment"), dict):
-        by_flag = any(path.split(".")[0] == "commitment" for path in overrides)
-        rest["commitment"] = _priced(rest["commitment"], resolved["accelerator"], Path() if by_flag else base)
-    _fill_by_name(rest, resolved["workload"], {path.split(".")[0] for path in overrides}, base)
+        start = _start("commitment.price", overrides, base)
+        rest["commitment"] = _priced(rest["commitment"], resolved["accelerator"], start)
+    _fill_by_name(rest, resolved["workload"], overrides, base)
     rest.setdefault("name", f"{resolved['model'].name} on {resolved['accelerator'].name}")
     return validate(Scenario, {**rest, **resolved, "assumed": tuple(assumed)}, origin)
 
@@ -175,22 +175,23 @@ def _validated(
     return resolved
 
 
-def _fill_by_name(rest: dict[str, Any], workload: Workload, flagged: set[str], base: Path) -> None:
-    """Kernel constants and failure rates that a scenario names, loaded; an availability without a rule gets one.
+def _start(field: str, overrides: Mapping[str, Any], base: Path) -> Path:
+    """Where a path in this field starts from: the working directory if a flag gave it, by itself or within its part."""
+    return Path() if field in overrides or field.split(".")[0] in overrides else base
 
-    flagged: fields that flags set: paths in them start from the working directory
-    """
 
-    def start(field: str) -> Path:
-        return Path() if field in flagged else base
-
+def _fill_by_name(rest: dict[str, Any], workload: Workload, overrides: Mapping[str, Any], base: Path) -> None:
+    """Kernel constants and failure rates that a scenario names, loaded; an availability without a rule gets one."""
     if isinstance(rest.get("calibration"), str):
-        rest["calibration"] = load_calibration(rest["calibration"], start("calibration"))
+        rest["calibration"] = load_calibration(rest["calibration"], _start("calibration", overrides, base))
     if "spares" not in rest and workload.objectives.availability is not None:
         rest["spares"] = {"failures": DEFAULT_FAILURES}
     spares = rest.get("spares")
     if isinstance(spares, dict) and isinstance(spares.get("failures"), str):
-        rest["spares"] = {**spares, "failures": load_failures(spares["failures"], start("spares"))}
+        rest["spares"] = {
+            **spares,
+            "failures": load_failures(spares["failures"], _start("spares.failures", overrides, base)),
+        }
 
 
 def load_scenario_file(path: Path, overrides: Mapping[str, Any], hub_cache: Path | None = None) -> Scenario:

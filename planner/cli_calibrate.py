@@ -65,8 +65,8 @@ def calibrate(
     """Measure this machine's memory, matrix products, attention and all-reduce, and fit constants to them."""
     if context.invoked_subcommand is not None:
         return
-    if output_format is Format.markdown:
-        raise InputError("--format: markdown is not offered here; accepted: text, yaml, json")
+    if output_format in (Format.markdown, Format.html):
+        raise InputError(f"--format: {output_format.value} is not offered here; accepted: text, yaml, json")
     if show is not None:
         _write(catalog.load_calibration(show), output_format, output, force=force)
         return

@@ -39,6 +39,10 @@ def _formatted(result: Result, form: Format, shown: "Shown | None", *, brief: bo
         return saved.to_json(result)
     if form is Format.markdown:
         return _search_markdown(result, shown) if result.kind == "planner search" else markdown.draw(result)
+    if form is Format.html:
+        from planner.render import html  # as below
+
+        return html.draw(result, shown)
     return text.plain(_drawn(result, PIPE_WIDTH, shown, brief=brief), PIPE_WIDTH)
 
 
@@ -51,6 +55,6 @@ def _drawn(result: Result, width: int, shown: "Shown | None", *, brief: bool) ->
 
 
 def _search_markdown(result: "SearchResult", shown: "Shown | None") -> str:
-    from planner.render.search import Shown, markdown
+    from planner.render.search import Shown, draw_markdown
 
-    return markdown(result, shown or Shown())
+    return draw_markdown(result, shown or Shown())

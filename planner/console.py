@@ -31,6 +31,7 @@ class Format(StrEnum):
 
     text = "text"
     markdown = "markdown"
+    html = "html"
     yaml = "yaml"
     json = "json"
 

@@ -103,10 +103,22 @@ def _bands(scenario: Scenario, lengths: Lengths, longest: int) -> Iterator[Band]
         below = level
 
 
+def why_no_prefix(scenario: Scenario) -> str:
+    """Why no prompt finds a shared prefix cached; empty where some do."""
+    prefix, longest = scenario.workload.prefix, longest_prompt(scenario)
+    if prefix is None or not prefix.shared_tokens or not prefix.request_share:
+        return "no request begins with a prefix"
+    if not scenario.engine_options.prefix_caching:
+        return "prefix caching is off"
+    if prefix.shared_tokens >= longest:
+        return f"no prompt is longer than the prefix of {prefix.shared_tokens:,} tokens: the longest has {longest:,}"
+    return ""
+
+
 def _reuse(scenario: Scenario, tokens: int) -> tuple[int, float]:
     """(tokens of a shared prefix that a prompt finds cached, share of the requests that do)."""
     prefix = scenario.workload.prefix
-    if prefix is None or not scenario.engine_options.prefix_caching or prefix.shared_tokens >= tokens:
+    if prefix is None or why_no_prefix(scenario) or prefix.shared_tokens >= tokens:
         return 0, 0.0
     return prefix.shared_tokens, float(prefix.request_share)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
 from math import ceil
@@ -78,7 +79,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
         for band, first in zip(bands, judged, strict=True)
     ]
     edges = [0, *(band.tokens for band in bands[:-1])]
-    found, cost, single = _cheapest(offers, rates, capacities)
+    spared, found, cost, single = _cheapest(offers, rates, capacities)
     others = sum((Fraction(each.usd) for each in scenarios[0].other_monthly), Fraction(0))
     return MixPlan(
         parts=tuple(
@@ -93,7 +94,7 @@ def plan_mix(scenarios: Sequence[Scenario]) -> MixPlan:
                     if shares[place] >= LEAST_SHARE
                 ),
             )
-            for place, (offer, count) in enumerate(zip(offers, found.replicas, strict=True))
+            for place, (offer, count) in enumerate(zip(spared, found.replicas, strict=True))
             if count
         ),
         monthly_usd=cents(cost + others),
@@ -151,8 +152,8 @@ def _capacity(offer: Offered, band: Band, *, first_token: bool) -> float:
 
 def _cheapest(
     offers: Sequence[Offered], rates: Sequence[float], capacities: Sequence[Sequence[float]]
-) -> tuple[Mixed, Fraction, Single | None]:
-    """(the cheapest fleet, what it costs, the cheapest of one type that serves all buckets)."""
+) -> tuple[Sequence[Offered], Mixed, Fraction, Single | None]:
+    """(the types as they are spared, the cheapest fleet, what it costs, the cheapest of one type that serves all)."""
     loads = [
         [load_of(rate, of_types[kind]) for rate, of_types in zip(rates, capacities, strict=True) if of_types[kind] > 0]
         for kind in range(len(offers))
@@ -162,16 +163,44 @@ def _cheapest(
     singles = [(usd, kind) for kind in whole if (usd := _fleet_usd(offers[kind], needs[kind])) is not None]
     single = min(singles, default=None)
     exact = max(1, MOST_TABLED // len(offers))
-    tables = [
-        _table(offer, need, single[0] if single else None, exact) for offer, need in zip(offers, needs, strict=True)
-    ]
-    found = _trimmed(offers, cheapest_mix(tables, rates, capacities), rates, capacities)
-    cost = _usd(offers, found.replicas)
-    if single is None or cost < single[0]:
-        return found, cost, single
+    best: tuple[Fraction, Sequence[Offered], Mixed] | None = None
+    for types, spared in _spared(offers, len(rates)):
+        most_usd = min((each[0] for each in (single, best) if each is not None), default=None)
+        tables = [_table(offer, need, most_usd, exact) for offer, need in zip(spared, needs, strict=True)]
+        found = _trimmed(spared, cheapest_mix(tables, rates, capacities, types), rates, capacities)
+        cost = _usd(spared, found.replicas)
+        best = (cost, spared, found) if best is None or cost < best[0] else best
+    if best is None:
+        raise ValueError("nothing is offered")
+    if single is None or best[0] < single[0]:
+        return best[1], best[2], best[0], single
     of_types = range(len(offers))
     counts = tuple(needs[kind] if kind == single[1] else 0 for kind in of_types)
-    return Mixed(counts, (tuple(float(kind == single[1]) for kind in of_types),) * len(rates)), single[0], single
+    alone = Mixed(counts, (tuple(float(kind == single[1]) for kind in of_types),) * len(rates))
+    return offers, alone, single[0], single
+
+
+def _spared(offers: Sequence[Offered], buckets: int) -> Iterator[tuple[int, Sequence[Offered]]]:
+    """(types of a mix at most, each with the spares that one of so many takes).
+
+    Enough of all n types work for a share A of the time where each is short for (1 - A) / n of it, whether they fail
+    together or not.
+    """
+    target = offers[0].scenario.workload.objectives.availability
+    if target is None:
+        yield len(offers), offers
+        return
+    least = min(2, len(offers))
+    for types in range(least, max(least, min(len(offers), buckets)) + 1):
+        yield types, [_available(offer, 1 - (1 - target) / types) for offer in offers]
+
+
+def _available(offer: Offered, share: Decimal) -> Offered:
+    """The same for another availability."""
+    workload = offer.scenario.workload
+    objectives = workload.objectives.model_copy(update={"availability": share})
+    update = {"workload": workload.model_copy(update={"objectives": objectives})}
+    return replace(offer, deployment=replace(offer.deployment, scenario=offer.scenario.model_copy(update=update)))
 
 
 def _needed(load: float) -> int:

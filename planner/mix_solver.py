@@ -44,16 +44,20 @@ def load_of(rate: float, capacity: float) -> float:
 
 
 def cheapest_mix(
-    tables: Sequence[Sequence[tuple[int, Fraction]]], rates: Sequence[float], capacities: Sequence[Sequence[float]]
+    tables: Sequence[Sequence[tuple[int, Fraction]]],
+    rates: Sequence[float],
+    capacities: Sequence[Sequence[float]],
+    types: int,
 ) -> Mixed:
     """The replicas that serve all buckets at the least cost.
 
         min sum over g, n of C_g(n) z_gn;  sum over n of z_gn = 1;  sum over g of x_bg = 1;
-        sum over b of x_bg l_bg <= sum over n of n z_gn;  z_gn 0 or 1
+        sum over b of x_bg l_bg <= sum over n of n z_gn;  sum over g of z_g0 >= G - m;  z_gn 0 or 1
 
     tables: of each type, n replicas that it may have, 0 among them [1], and C, what so many cost [USD]
     rates: r, requests of each bucket that arrive [1/s]
     capacities: k, by bucket and type, requests that one replica of it serves alone; 0: none; l = load_of(r, k) [1/s]
+    types: m, types of which there are replicas, of G offered, at most [1]
     returns: n replicas of each type, x shares [1]
     raises: InputError where no type serves some bucket, or the solver finds no optimum
     assumes: a replica that serves several buckets gives each a share of its time
@@ -75,7 +79,9 @@ def cheapest_mix(
             for of_types, of_rates, rate in zip(shares, capacities, rates, strict=True)
             if (share := of_types[kind]) is not None
         ]
-        _at_most_zero(solver, [*work, *((at, -float(count)) for (count, _), at in zip(table, chosen, strict=True))])
+        _at_most(solver, [*work, *((at, -float(count)) for (count, _), at in zip(table, chosen, strict=True))], 0)
+    none = [(of_type[0], -1.0) for of_type in counts]
+    _at_most(solver, none, types - len(tables))
     solver.run()
     status = solver.modelStatusToString(solver.getModelStatus())
     if status != "Optimal":
@@ -114,9 +120,9 @@ def _sum_to_one(solver: Any, places: Sequence[int]) -> None:
     solver.addRow(1.0, 1.0, len(places), list(places), [1.0] * len(places))
 
 
-def _at_most_zero(solver: Any, terms: Sequence[tuple[int, float]]) -> None:
+def _at_most(solver: Any, terms: Sequence[tuple[int, float]], most: int) -> None:
     places, factors = zip(*terms, strict=True)
-    solver.addRow(-_highs().kHighsInf, 0.0, len(terms), list(places), list(factors))
+    solver.addRow(-_highs().kHighsInf, float(most), len(terms), list(places), list(factors))
 
 
 def check_solver() -> None:

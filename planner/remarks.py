@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from planner.cache_specs import mixers_of
 from planner.deployment import Deployment
 from planner.inputs import Scenario
+from planner.latency import why_no_prefix
 from planner.memory import RankMemory
 from planner.mixers import Attention
 from planner.report import Capacity, Fleet, Latency
@@ -60,7 +61,7 @@ def assumptions(deployment: Deployment, latency: Latency | None) -> tuple[str, .
 def _prefix_assumptions(scenario: Scenario) -> Iterator[str]:
     """How often a shared prefix is found."""
     workload = scenario.workload
-    if workload.prefix is None or not scenario.engine_options.prefix_caching:
+    if workload.prefix is None or why_no_prefix(scenario):
         return
     if workload.tenants is None:
         yield (

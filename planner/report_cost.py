@@ -11,6 +11,7 @@ from planner import cost, fleet
 from planner.accuracy import rounded
 from planner.derive_cache import line
 from planner.inputs import Price, Scenario
+from planner.latency import why_no_prefix
 from planner.money_inputs import ApiPrice
 from planner.report import Derivation, Fleet, Latency
 from planner.report_money import ApiComparison, Cost, CostLine, PrefixReuse
@@ -186,8 +187,7 @@ class Without:
 def reused_prefix(scenario: Scenario) -> Prefix | None:
     """The prefix that requests find cached, where the requests that do are counted."""
     workload = scenario.workload
-    is_counted = workload.requests_per_month is not None and scenario.engine_options.prefix_caching
-    return workload.prefix if is_counted else None
+    return None if workload.requests_per_month is None or why_no_prefix(scenario) else workload.prefix
 
 
 def prefix_part(scenario: Scenario, found: Fleet | None, without: Without | None) -> PrefixReuse | None:

@@ -20,6 +20,7 @@ CONCURRENCY_PERCENTILE = 0.99
 SLOT_WAIT_SHARE = 0.05
 """Most requests that may have to wait for a slot: the throughput need of arrivals."""
 MOST_REPLICAS = 2**20
+TOO_MANY = f"workload: even {MOST_REPLICAS:,} replicas do not serve this load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,16 @@ def size(scenario: Scenario, capacity: Capacity, speed: Speed | None) -> Sizing:
     speed: of one replica; None: only memory sizes the fleet
     raises: InputError where the load needs more replicas than planner counts
     """
-    workload = scenario.workload
+    active = scenario.workload.concurrency or 0
     if speed is None:
-        return Sizing((_held(capacity, workload.concurrency or 0),), workload.concurrency or 0, None)
-    if scenario.arrivals_per_s is not None:
-        return _sized(_Arriving(scenario, capacity, speed, float(scenario.arrivals_per_s)))
-    return _sized(_Active(scenario, capacity, speed, workload.concurrency or 0))
+        found = Sizing((_held(capacity, active),), active, None)
+    elif scenario.arrivals_per_s is not None:
+        found = _sized(_Arriving(scenario, capacity, speed, float(scenario.arrivals_per_s)))
+    else:
+        found = _sized(_Active(scenario, capacity, speed, active))
+    if found.replicas is not None and found.replicas > MOST_REPLICAS:
+        raise InputError(TOO_MANY)
+    return found
 
 
 def held_by(capacity: Capacity) -> str:
@@ -202,7 +207,7 @@ def least(enough: Callable[[int], bool]) -> int:
     low, high = 0, 1
     while not enough(high):
         if high >= MOST_REPLICAS:
-            raise InputError(f"workload: even {MOST_REPLICAS:,} replicas do not serve this load")
+            raise InputError(TOO_MANY)
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2

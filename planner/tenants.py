@@ -12,6 +12,7 @@ from math import floor, inf
 from planner.accuracy import rounded
 from planner.derive_cache import line
 from planner.inputs import Scenario
+from planner.latency import why_no_prefix
 from planner.plan import digest, estimate
 from planner.prefix_cache import Alike, characteristic_s, free_tokens, hit_rate
 from planner.report import Derivation, Report
@@ -91,8 +92,8 @@ def plan_tenants(scenario: Scenario, devices: int | None = None) -> Report:
 
 
 def _why_not(scenario: Scenario, report: Report) -> str:
-    if not scenario.engine_options.prefix_caching:
-        return "prefix caching is off"
+    if why := why_no_prefix(scenario):
+        return why
     if not report.fits:
         return "not one request fits"
     if report.latency is None:

@@ -1,7 +1,7 @@
 """How far a recorded run's times are from their replay by the simulated engine, with fitted constants and without."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from math import log
 from statistics import fmean
 
@@ -11,7 +11,7 @@ from planner.replay_rows import Served
 from planner.replay_setup import Prepared
 from planner.simulate.measures import Point
 from planner.simulate.replay import Replayed
-from planner.simulate.replay_fit import LEAST, MOST, NAMES, Factors, fit
+from planner.simulate.replay_fit import ACROSS, ALONE, Bounds, Factors, fit
 from planner.units import counted
 
 BAR_PERCENT = 5.0
@@ -76,6 +76,8 @@ class ReplayScore:
     """Nothing fitted, scored on the same others."""
     datasheet: Case
     """Nothing measured: every kernel at the datasheet's peaks."""
+    bounds: Bounds
+    """Of the factors."""
 
     @property
     def within(self) -> bool:
@@ -100,10 +102,12 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
     def case(name: str, factors: Factors, of: slice) -> Case:
         return scored(name, factors, of, prepared.run(factors))
 
+    ranks = prepared.replica.work.ranks
+    bounds = ACROSS if ranks.devices > 1 else ALONE
     tries = max(LEAST_TRIES, MOST_REPLAYED // prepared.chunks)
 
     def fitted(of: slice) -> Factors:
-        return fit(lambda factors: case("", factors, of).residuals, tries, progress)
+        return fit(lambda factors: case("", factors, of).residuals, tries, progress, bounds)
 
     return ReplayScore(
         prepared.facts,
@@ -112,6 +116,7 @@ def score_replay(prepared: Prepared, progress: Callable[[int, int], None] | None
         case("held out", fitted(first), second),
         case("calibration, held-out half", Factors(), second),
         scored("datasheet", Factors(), everything, prepared.run_at_peaks()),
+        bounds,
     )
 
 
@@ -162,10 +167,10 @@ def lines(score: ReplayScore) -> Iterator[str]:
     yield ""
     yield f"calibration: nothing is fitted on this run{_preempted(calibrated)}"
     yield "datasheet: every kernel at its peaks, nothing between kernels, nothing measured"
-    yield f"fitted, in-sample, to the least of this error: {_said(fitted.factors)}{_preempted(fitted)}"
+    yield f"fitted, in-sample, to the least of this error: {_said(fitted.factors, score.bounds)}{_preempted(fitted)}"
     others = f"fitted on the first {fitted.requests - held_out.requests:,} requests, scored on the other"
     unseen = f"{held_out.requests:,}, where the calibration alone is {_percent(score.unseen)} off"
-    yield f"held out: {_percent(held_out)}, {others} {unseen}: {_said(held_out.factors)}"
+    yield f"held out: {_percent(held_out)}, {others} {unseen}: {_said(held_out.factors, score.bounds)}"
     yield f"{'within' if score.within else 'over'} the bar of {BAR_PERCENT:g} % with fitted constants"
 
 
@@ -194,12 +199,12 @@ def _preempted(case: Case) -> str:
     return f", {counted(case.preemptions, 'preemption')}" if case.preemptions else ""
 
 
-def _said(factors: Factors) -> str:
+def _said(factors: Factors, bounds: Bounds) -> str:
     """The constants, what they scale, and which stands at a bound."""
     found = []
-    for name, what in zip(NAMES, ("memory traffic", "arithmetic", "launches and messages"), strict=True):
-        value = getattr(factors, name)
-        bound = " (at its bound)" if value in (LEAST, MOST) else ""
+    names = ("memory traffic", "arithmetic", "launches and messages")
+    for value, what, (least, most) in zip(astuple(factors), names, bounds, strict=True):
+        bound = " (at its bound)" if value in (least, most) else ""
         found.append(f"{what} x {value:.3f}{bound}")
     return f"times of {', '.join(found)}"
 

@@ -146,6 +146,21 @@ class Workload(Input):
         return self
 
     @model_validator(mode="after")
+    def _prefix_within_prompts(self) -> "Workload":
+        if self.prefix is None or not self.prefix.request_share:
+            return self
+        tokens, prompts = self.prefix.shared_tokens, self.input_tokens
+        longest = prompts.max if prompts and prompts.max else self.context_tokens
+        if tokens > longest:
+            raise ValueError(f"prefix.shared_tokens {tokens:,} is over the longest prompt, {longest:,} tokens")
+        least = tokens * self.prefix.request_share
+        if prompts and prompts.mean < least:
+            raise ValueError(
+                f"input_tokens.mean {prompts.mean:,} is below prefix.request_share x prefix.shared_tokens, {least:,.0f}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _mean_within_context(self) -> "Workload":
         mean = self.mean_tokens
         if mean is not None and mean > self.context_tokens:

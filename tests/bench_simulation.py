@@ -4,9 +4,9 @@
 
 Of planner everything counts that `planner simulate` does for a trace but printing: reading the file, filling tables of
 step times, the engine, the measuring. Of sched-sim, whose input is Python objects, its simulator alone. Both serve
-an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has a preset, in chunks of 2,048 tokens and
-at most 256 requests at once, with a prefix cache where the trace has hash ids. sched-sim 0.2 finds prefixes by tokens,
-so a hash id stands for 512 tokens of its own. Measure on an idle machine: a busy one slows both.
+an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has a preset, in steps of at most 8,192
+tokens and 1,024 requests, with a prefix cache where the trace has hash ids. sched-sim 0.2 finds prefixes by tokens, so
+a hash id stands for 512 tokens of its own. Measure on an idle machine: a busy one slows both.
 """
 
 import json
@@ -34,8 +34,6 @@ SCENARIO = {
     "model": "llama-3.1-8b",
     "accelerator": "h100-sxm",
     "workload": "chat",
-    "engine_options.max_num_seqs": 256,
-    "engine_options.max_num_batched_tokens": 2048,
     "context_tokens": 131_072,
 }
 PEER = """
@@ -55,7 +53,7 @@ llama = get_hardware_profile("a100")
 names = ("model_name", "parameter_count_billions", "num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim")
 hardware = get_hardware_profile("h100").model_copy(update={name: getattr(llama, name) for name in names})
 scheduler = create_scheduler(
-    "chunked", hardware, token_budget=2048, max_batch_size=256, enable_prefix_caching=caching
+    "chunked", hardware, token_budget=8192, max_batch_size=1024, enable_prefix_caching=caching
 )
 simulator = Simulator(hardware, scheduler)
 simulator.submit_workload(requests)

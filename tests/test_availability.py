@@ -44,6 +44,15 @@ def test_k_of_n_is_the_binomial_sum(needed: int, spare: int, availability: float
     assert k_of_n(needed, spare, availability) == pytest.approx(exact)
 
 
+@pytest.mark.parametrize(
+    ("works", "target", "spare"), [(0.9, 0.9999, 3), (0.98, 0.9996, 1), (0.95, 0.99999375, 3), (0.7, 0.91, 1)]
+)
+def test_an_availability_that_is_just_reached_is_reached(works: float, target: float, spare: int) -> None:
+    """One of 1 + s: 1 - (1 - A)^(s + 1), which floats miss by a rounding error."""
+    assert redundancy(1, Domain(works, 1), target).spare == spare
+    assert redundancy(1, Domain(works, 1), target + 1e-9).spare == spare + 1
+
+
 def test_large_fleets_neither_overflow_nor_vanish() -> None:
     assert k_of_n(10_000, 200, 0.99) == pytest.approx(0.9999, abs=1e-3)
     assert k_of_n(3, 1, 0.0) == 0

@@ -20,6 +20,7 @@ from planner.errors import InputError
 from planner.inputs import Price, PriceList, Scenario
 from planner.origin import Origin
 from planner.plan import estimate
+from tests.scenarios import ROOT
 
 FLAGS = Origin("command line")
 NAMED = {"model": "llama-3.1-8b", "accelerator": "h100-sxm", "workload": "chat"}
@@ -471,3 +472,20 @@ def test_constants_that_no_step_can_be_priced_by_are_refused(
     fields = dict.fromkeys(texts, "test") | {"points_used": 1, "kernels": [kernel], "as_of": "2026-01-01"}
     with pytest.raises(InputError, match=message):
         validate(Calibration, fields, Origin("mine.yaml"))
+
+
+@pytest.mark.parametrize(
+    "given", [{"commitment.devices": 16}, {"commitment.peak_hours_share": "0.5"}, {"spares.zones": 2}]
+)
+def test_a_flag_moves_no_path_that_it_does_not_give(given: dict[str, Any], tmp_path: Path) -> None:
+    """A file's own price list and failure rates stay beside it."""
+    for name, text in {
+        "contracts.yaml": (ROOT / "examples" / "fleet-cost" / "contracts.yaml").read_text("utf-8"),
+        "rates.yaml": (ROOT / "profiles" / "failures" / "llama-3-training.yaml").read_text("utf-8"),
+        "asked.yaml": (ROOT / "examples" / "fleet-cost" / "assistant.yaml").read_text("utf-8")
+        + "spares: {failures: rates.yaml}\n",
+    }.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    found = load_scenario_file(tmp_path / "asked.yaml", {**given, "workload.objectives.availability": "0.99"})
+    assert found.commitment is not None
+    assert found.spares.failures is not None

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
 from planner import catalog, cli, cli_validate, plan
 from planner.documents import load_mapping
 from planner.inputs import Scenario
 from planner.report import Comparison, Report
 from planner.saved import read
+from tests.commands import done, refused, run
 from tests.scenarios import EXAMPLES, ROOT
 
 COMMANDS = ("estimate", "compare", "simulate", "search", "check", "report", "import", "schema", "catalog")
@@ -29,26 +29,13 @@ EXAMPLE = {
     command.name or getattr(command.callback, "__name__", ""): (command.epilog or "").rpartition("Example: ")[2]
     for command in (*cli.app.registered_commands, *cli_validate.validate_app.registered_commands)
 }
-HEADS = {"text": "llama-3.1-8b on h100-sxm", "markdown": "#", "yaml": "kind: planner report", "json": "{"}
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: str | Path, code: int = 0) -> str:
-    """stdout of a command that must end with this code and say nothing else."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stderr) == (code, "")
-    return result.stdout
-
-
-def refused(*arguments: str | Path) -> str:
-    """stderr of a command that must refuse, without a word on stdout."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Traceback" not in result.stderr
-    return result.stderr
+HEADS = {
+    "text": "llama-3.1-8b on h100-sxm",
+    "markdown": "#",
+    "html": "<!DOCTYPE",
+    "yaml": "kind: planner report",
+    "json": "{",
+}
 
 
 def help_of(*command: str) -> str:

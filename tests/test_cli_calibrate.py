@@ -123,6 +123,7 @@ def test_a_run_shows_its_points_beside_the_datasheet(tmp_path: Path) -> None:
         (["--device", "cpu", "--dtype", "fp32,fp8"], "--dtype fp8: a CPU takes seconds"),
         (["--tp", "2"], "--tp: shares a model's heads"),
         (["--format", "markdown"], "--format: markdown is not offered here"),
+        (["--format", "html"], "--format: html is not offered here"),
         (["--model", "lama"], "model 'lama' is unknown"),
         (["--model", "llama-3.1-8b", "--tp", "3"], "--tp 3: does not divide"),
         (["--show", "no-such-file.yaml"], "no-such-file.yaml: cannot be read"),

@@ -11,40 +11,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from planner import cli, cli_search
+from planner import cli_search
 from planner import search as search_module
 from planner.render.search import fleet_text
 from planner.saved import read
 from planner.search_inputs import load_search
 from planner.search_report import SearchResult
 from planner.space import Space
+from tests.commands import done, refused, run
 from tests.scenarios import EXAMPLES, ROOT
 
 SEARCH = ("search", "--model", "llama-3.1-8b", "--workload", "chat", "--gpu", "h100-sxm", "--gpu", "l40s")
-HEADS = {"text": "llama-3.1-8b for chat\n", "markdown": "# ", "yaml": "kind: planner search\n", "json": "{"}
+HEADS = {
+    "text": "llama-3.1-8b for chat\n",
+    "markdown": "# ",
+    "html": "<!DOCTYPE",
+    "yaml": "kind: planner search\n",
+    "json": "{",
+}
 GOLDEN = Path(__file__).parent / "golden"
 REJECTING = (*SEARCH, "--gpu", "tpu-v5e", "--tp", "1", "--tp", "3", "--ttft-p95", "0.2")
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: str | Path, code: int = 0) -> str:
-    """stdout of a command that must end with this code and say nothing else."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stderr) == (code, "")
-    return result.stdout
-
-
-def refused(*arguments: str | Path) -> str:
-    """stderr of a command that must refuse, without a word on stdout."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Traceback" not in result.stderr
-    return result.stderr
 
 
 def result_of(*arguments: str | Path) -> SearchResult:

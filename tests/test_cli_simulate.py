@@ -10,35 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from planner import cli
 from planner.report import Comparison, Report
 from planner.saved import read
+from tests.commands import done, refused
 from tests.scenarios import ORACLES, ROOT
 
 SIMULATE = ("simulate", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--workload", "chat", "--price", "2")
 SHORT = (*SIMULATE, "--arrivals", "5", "--requests", "200")
 AZURE = ORACLES / "traces" / "azure2023_conv_head.csv"
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-
-
-def done(*arguments: str | Path, code: int = 0) -> str:
-    """stdout of a command that must end with this code and say nothing else."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stderr) == (code, "")
-    return result.stdout
-
-
-def refused(*arguments: str | Path) -> str:
-    """stderr of a command that must refuse, without a word on stdout."""
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "Traceback" not in result.stderr
-    return result.stderr
 
 
 def report_of(*arguments: str | Path, code: int = 0) -> Report:

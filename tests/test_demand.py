@@ -9,6 +9,7 @@ from planner.demand import grown, plan_demand, regret, with_values
 from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.render import markdown
+from planner.render.tables import growth_rows
 from planner.render.text import draw, plain
 from planner.report import Report
 from tests.scenarios import CHAT, example, scenario
@@ -31,6 +32,21 @@ def test_growth_month_by_month_by_hand() -> None:
     assert [month.active_replicas for month in found.growth] == [5, 6, 7, 7]
     assert [month.billed_devices for month in found.growth] == [6, 8, 9, 9]
     assert [month.monthly_usd for month in found.growth] == [Decimal(4100 + 1800 * n) for n in (6, 8, 9, 9)]
+
+
+def test_a_load_that_outgrows_any_fleet_has_no_plan() -> None:
+    """12 requests a device: 1,048,576 devices hold 12,582,912 requests, so x11 a month is too much in month 7."""
+    found = planned(growth={"per_month": 10, "months": 120})
+    assert [month.active_replicas for month in found.growth[:6]] == [-(-60 * 11**n // 12) for n in range(6)]
+    assert {(month.active_replicas, month.reason) for month in found.growth[6:]} == {
+        (None, "workload: even 1,048,576 replicas do not serve this load")
+    }
+    assert [row[1] for row in growth_rows(found)][4:8] == ["x14,641.00", "x161,051.00", "x1.77e+06", "x1.95e+07"]
+    with pytest.raises(InputError, match="even 1,048,576 replicas do not serve"):
+        planned(**{"workload.concurrency": 12_582_913})
+    largest = planned(**{"workload.concurrency": 12_582_912}).fleet
+    assert largest is not None
+    assert largest.active_replicas == 1_048_576
 
 
 def test_growth_scales_what_arrives_and_what_is_billed_per_request() -> None:
@@ -240,3 +256,21 @@ def test_the_months_requests_and_the_peak_over_their_mean_say_the_load() -> None
     assert report.latency.arrivals_per_s == 3
     with pytest.raises(InputError, match="requests_per_month with peak_to_mean also says it"):
         scenario("llama-3.1-8b", overrides={"workload": {**workload, "peak_to_mean": None}})
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_no_figure_is_cut_to_another_on_a_narrow_terminal(width: int) -> None:
+    found = planned(
+        growth={"per_month": "0.1", "months": 3},
+        uncertain={
+            "workload.concurrency": {"low": 48, "mid": 60, "high": 96},
+            "price.usd_per_hour": {"low": 2, "mid": "2.5", "high": 4},
+        },
+    )
+    whole = set(plain(draw(found, 400, brief=True), 400).split())
+    figures = {word for word in whole if word[0] in "$x" and word[-1].isdigit()}
+    drawn = plain(draw(found, width, brief=True), width)
+    tables = drawn[drawn.index("\nGrowth") : drawn.index(" worlds:")]
+    shown = {word for word in tables.split() if word.startswith(("$", "x")) and "…" not in word}
+    assert shown <= figures
+    assert width < 60 or ".concu" in tables.replace("\n", "")

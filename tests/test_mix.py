@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 
 pytest.importorskip("highspy")
 
+from planner.availability import k_of_n
 from planner.cli import app
+from planner.demand import with_values
 from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.latency import PERCENTILE, mix_of
@@ -49,7 +51,7 @@ def test_a_cheap_type_takes_what_it_can_and_a_dear_one_the_rest() -> None:
 
     Two dear replicas are needed, half of one is left over and does 6/s of the small ones; 14/s take two cheap ones.
     """
-    found = cheapest_mix([linear(1), linear(10)], [20.0, 3.0], [[10.0, 12.0], [0.0, 2.0]])
+    found = cheapest_mix([linear(1), linear(10)], [20.0, 3.0], [[10.0, 12.0], [0.0, 2.0]], 2)
     assert found.replicas == (2, 2)
     assert found.shares[1] == (0.0, 1.0)
     assert found.shares[0][0] >= 14 / 20 - 1e-6
@@ -59,7 +61,7 @@ def test_what_a_fleet_costs_beyond_its_replicas_decides() -> None:
     """3 replicas of work on either type: the dearer one comes four to an instance, the cheaper one with two spares."""
     nodes = [(0, Fraction(0)), (4, Fraction(14))]
     spares = [(0, Fraction(0)), *((count, Fraction(3 * (count + 2))) for count in range(1, 5))]
-    assert cheapest_mix([nodes, spares], [3.0], [[1.0, 1.0]]).replicas == (4, 0)
+    assert cheapest_mix([nodes, spares], [3.0], [[1.0, 1.0]], 2).replicas == (4, 0)
 
 
 LOADS = st.sampled_from([0, 1, 2, 3, 4, 6])
@@ -94,7 +96,9 @@ def test_the_optimum_by_brute_force(case: tuple[list[Table], list[int], list[lis
     ]
     tried = product(*([count for count, _ in table] for table in tables))
     best = min(cost_of(tables, counts) for counts in tried if does_the_work(loads, counts))
-    found = cheapest_mix(tables, [float(rate) for rate in rates], [list(map(float, row)) for row in capacities])
+    found = cheapest_mix(
+        tables, [float(rate) for rate in rates], [list(map(float, row)) for row in capacities], len(tables)
+    )
     assert does_the_work(loads, found.replicas)
     assert cents(cost_of(tables, found.replicas)) == cents(best)
 
@@ -149,7 +153,7 @@ def test_whether_replicas_do_the_work_by_hand() -> None:
 def test_shares_cover_each_bucket_and_fit_the_replicas() -> None:
     usd, rates = [linear(3), linear(7), linear(4)], [9.0, 4.0, 0.5]
     capacities = [[2.0, 5.0, 0.0], [1.0, 3.0, 2.0], [0.0, 0.2, 0.3]]
-    found = cheapest_mix(usd, rates, capacities)
+    found = cheapest_mix(usd, rates, capacities, len(usd))
     for shares in found.shares:
         assert sum(shares) == pytest.approx(1)
     for kind, count in enumerate(found.replicas):
@@ -163,19 +167,19 @@ def test_shares_cover_each_bucket_and_fit_the_replicas() -> None:
 
 @pytest.mark.parametrize("rate", [1e-300, 1e-12, 1e-7, 1e-5])
 def test_next_to_no_load_takes_one_replica_of_the_cheapest(rate: float) -> None:
-    found = cheapest_mix([linear(5), linear(3)], [rate, rate], [[1.0, 1.0], [2.0, 1.0]])
+    found = cheapest_mix([linear(5), linear(3)], [rate, rate], [[1.0, 1.0], [2.0, 1.0]], 2)
     assert found.replicas == (0, 1)
 
 
 @pytest.mark.parametrize("rate", [41.0, 1e14])
 def test_a_load_beyond_the_tables_is_refused_and_never_free(rate: float) -> None:
     with pytest.raises(InputError, match="the solver ends with"):
-        cheapest_mix([linear(5, 20), linear(3, 20)], [rate, rate], [[1.0, 1.0], [2.0, 1.0]])
+        cheapest_mix([linear(5, 20), linear(3, 20)], [rate, rate], [[1.0, 1.0], [2.0, 1.0]], 2)
 
 
 def test_a_bucket_that_no_type_serves_is_named() -> None:
     with pytest.raises(InputError, match="bucket 2"):
-        cheapest_mix([linear(1)], [1.0, 1.0], [[1.0], [0.0]])
+        cheapest_mix([linear(1)], [1.0, 1.0], [[1.0], [0.0]], 1)
 
 
 def test_a_mix_is_never_dearer_than_its_best_type_alone() -> None:
@@ -257,12 +261,47 @@ def test_no_fleet_of_two_types_is_billed_less_by_brute_force(
         for band, judged in zip(bands, first, strict=True)
     ]
     needs = [ceil(sum(filter(None, column))) for column in zip(*loads, strict=True)]
-    costs = [monthly_usd(each, range(1, need + 1)) | {0: Decimal(0)} for each, need in zip(types, needs, strict=True)]
+    costs = {several: _costs(types, needs, several=several) for several in (False, True)}
     pairs = [pair for pair in product(*(range(need + 1) for need in needs)) if does_the_work(loads, pair)]
-    best = min(costs[0][a] + costs[1][b] for a, b in pairs)
+    best = min(sum(of[each] for of, each in zip(costs[all(pair)], pair, strict=True)) for pair in pairs)
     found = plan_mix(types)
     assert found.monthly_usd == sum(part.monthly_usd for part in found.parts) == best
     assert availability or len(found.parts) == 2
+
+
+def _costs(types: Sequence[Scenario], needs: Sequence[int], *, several: bool) -> list[dict[int, Decimal]]:
+    """Of each type, what every number of replicas costs; several: each type is half as long short of them."""
+    given = types[0].workload.objectives.availability
+    if several and given is not None:
+        types = [with_values(each, {"workload.objectives.availability": 1 - (1 - given) / 2}) for each in types]
+    return [monthly_usd(each, range(1, need + 1)) | {0: Decimal(0)} for each, need in zip(types, needs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "target", "works"), [(200, "0.99", "0.99"), (200, "0.9999", "0.999"), (300, "0.9999", "0.99")]
+)
+def test_two_types_are_both_enough_for_as_long_as_is_asked(rate: int, target: str, works: str) -> None:
+    """Each by itself for as long would leave 98.7, 99.98 and 99.989 % of the time."""
+    objectives = {"ttft_p95_s": 1, "availability": target}
+    workload = {**CHAT, "concurrency": None, "arrivals_per_s": rate, "objectives": objectives}
+    usd = {"h100-sxm": Decimal("7.80"), "l40s": Decimal("1.90")}
+    spares = {"replica_availability": works}
+    found = plan_mix([offered(gpu, workload=workload, spares=spares, price={"usd_per_hour": usd[gpu]}) for gpu in usd])
+    assert len(found.parts) == 2
+    enough = 1.0
+    for part in found.parts:
+        replicas = int(part.monthly_usd / usd[part.choice.split()[0]] / 730)
+        enough *= k_of_n(part.active_replicas, replicas - part.active_replicas, float(works))
+    assert enough >= float(target)
+
+
+def test_no_more_types_are_mixed_than_may_be() -> None:
+    """Each is the cheapest for one bucket; the third bucket's is good for all."""
+    tables, rates = [linear(1), linear(1), linear(4)], [1.0, 1.0, 1.0]
+    capacities = [[1.0, 0.5, 1.0], [0.5, 1.0, 1.0], [0.0, 0.0, 1.0]]
+    assert cheapest_mix(tables, rates, capacities, 3).replicas == (1, 1, 1)
+    assert cheapest_mix(tables, rates, capacities, 2).replicas in ((3, 0, 1), (0, 3, 1))
+    assert cheapest_mix(tables, rates, capacities, 1).replicas == (0, 0, 3)
 
 
 def test_a_large_fleet_is_tried_in_steps_that_lose_less_than_they_are() -> None:

@@ -15,6 +15,7 @@ from planner.demand import plan_demand, regret
 from planner.errors import InputError
 from planner.inputs import Growth, Scenario
 from planner.regrets import search_demand
+from planner.render.regret import regret_lines, regret_tables
 from planner.search import _scenario_of, search
 from planner.search_inputs import load_search
 from planner.search_report import Choice, SearchDemand, SearchResult
@@ -231,3 +232,14 @@ def test_every_format_shows_it_and_reads_it_back(tmp_path: Path) -> None:
             assert all(f"{usd:,}" in drawn for usd in [world.least_usd for world in demand.worlds])
     plain = CliRunner().invoke(app, [*command, "--set", "growth=null", "--set", "uncertain={}"])
     assert "regret" not in plain.stdout
+
+
+def test_nothing_is_the_least_regretted_of_what_serves_nothing() -> None:
+    result = found({"growth": {"per_month": 10, "months": 9}}, tp=(1,))
+    assert {(each.mean_usd, each.unserved_share) for each in demand_of(result).regretted} == {(None, 0.0)}
+    (table, *_), lines = list(regret_tables(result, 10)), list(regret_lines(result))
+    assert {tuple(row[2:]) for row in table.rows} == {("-", "-", "-")}
+    assert lines == [
+        "no candidate serves every month, such as the cheapest: workload: even 1,048,576 replicas do not serve this "
+        "load"
+    ]

@@ -165,6 +165,22 @@ def test_times_and_preemptions_are_the_naive_engines(
     same(memory, rules, requests)
 
 
+@given(loads(), RULES, st.integers(10, 500))
+@EXAMPLES
+def test_the_common_case_is_the_naive_engines_too_however_far_ahead_requests_are_sent(
+    requests: list[Request], rules: Rules, units: int
+) -> None:
+    """Where all requests surely fit, and on both sides of where they do (sprint.py)."""
+    rules = replace(rules, sees_late=True, mixes=True, max_queue=None, timeout_s=None)
+    memory = Memory(units, ((4, 1),))
+    _, naive = same(memory, rules, requests)
+    engine, watch = engine_of(memory, rules)
+    ahead = [engine.submit(request, request.arrival_s) for request in requests]
+    engine.advance(float("inf"))
+    check(engine)
+    assert [outcome(run, watch) for run in ahead] == [expected(run) for run in naive]
+
+
 @given(loads(chunk=4), RULES, st.integers(10, 30))
 @EXAMPLES
 def test_hits_are_the_naive_engines_where_a_chunk_is_a_block(requests: list[Request], rules: Rules, units: int) -> None:

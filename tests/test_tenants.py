@@ -158,6 +158,12 @@ def test_a_fleet_only_where_the_scope_is_shared() -> None:
     ("changed", "warned"),
     [
         ({"engine_options.prefix_caching": False}, "prefix caching is off"),
+        ({"workload.prefix.request_share": 0}, "no request begins with a prefix"),
+        ({"workload.prefix.shared_tokens": 0}, "no request begins with a prefix"),
+        (
+            {"context_tokens": 7200, "workload.prefix.shared_tokens": 6900},
+            "no prompt is longer than the prefix of 6,900 tokens: the longest has 6,700",
+        ),
         (
             {"memory.weights_gib": 15, "workload.arrivals_per_s": None, "workload.concurrency": 9},
             "speed is not predicted",
@@ -167,6 +173,9 @@ def test_a_fleet_only_where_the_scope_is_shared() -> None:
 def test_why_nothing_is_predicted_is_said(changed: dict[str, Any], warned: str) -> None:
     report = planned(**changed)
     assert report.isolation is None
+    if "prefix" in warned:
+        assert report.prefix is None
+        assert not any("find the shared prefix" in line for line in report.assumptions)
     assert any(f"what each scope of the prefix cache finds is not predicted: {warned}" in w for w in report.warnings)
 
 
@@ -236,3 +245,16 @@ def test_months_and_worlds_are_planned_with_their_own_hit_rates() -> None:
     assert report.demand is not None
     needs = [world.active_replicas for world in report.demand.worlds]
     assert needs == [4, 7, planned(workload__tenants__count=1000).fleet.active_replicas]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ({"shared_tokens": 14_001, "request_share": "0.1"}, "shared_tokens 14,001 is over the longest prompt, 14,000"),
+        ({"shared_tokens": 8000, "request_share": "0.9"}, "mean 7,000 is below prefix.request_share x .*, 7,200"),
+    ],
+)
+def test_prompts_hold_the_prefix_that_they_begin_with(prefix: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        planned(workload__prefix=prefix)
+    assert planned(workload__prefix={"shared_tokens": 7770, "request_share": "0.9"}).fleet is not None

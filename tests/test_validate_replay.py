@@ -24,7 +24,7 @@ from planner.replay_rows import Served, read_run
 from planner.replay_series import compare_series, read_series
 from planner.replay_setup import Prepared, prepare
 from planner.simulate.measures import Point
-from planner.simulate.replay_fit import LEAST, MOST, Factors, fit
+from planner.simulate.replay_fit import ACROSS, ALONE, Bounds, Factors, fit
 from planner.validate_replay import BAR_PERCENT, figures, score_replay
 from tests.scenarios import ORACLES
 
@@ -133,15 +133,15 @@ def test_a_fit_recovers_planted_factors() -> None:
     assert found.compute == pytest.approx(planted.compute, rel=0.05)
 
 
-@given(st.lists(st.floats(0.1, 10), min_size=3, max_size=3))
-def test_a_fit_stays_within_its_bounds_and_finds_the_bottom_of_a_bowl(bottom: list[float]) -> None:
+@given(st.lists(st.floats(0.1, 20), min_size=3, max_size=3), st.sampled_from([ALONE, ACROSS]))
+def test_a_fit_stays_within_its_bounds_and_finds_the_bottom_of_a_bowl(bottom: list[float], bounds: Bounds) -> None:
     def bowl(factors: Factors) -> list[float]:
         return [log(factor / at) for factor, at in zip(astuple(factors), bottom, strict=True)]
 
-    found = fit(bowl, most=1000)
-    for factor, at in zip(astuple(found), bottom, strict=True):
-        assert LEAST <= factor <= MOST
-        assert factor == pytest.approx(min(MOST, max(LEAST, at)), rel=0.02)
+    found = fit(bowl, 1000, bounds=bounds)
+    for factor, at, (least, most) in zip(astuple(found), bottom, bounds, strict=True):
+        assert least <= factor <= most
+        assert factor == pytest.approx(min(most, max(least, at)), rel=0.02)
 
 
 @pytest.mark.parametrize("most", [1, 4, 7, 40])

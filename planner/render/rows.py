@@ -368,6 +368,6 @@ DEMAND_ROWS = (
         optional=True,
     ),
     Row(_DEMAND, "probability that they are enough", "demand.enough_share", "share", _NOW, optional=True),
-    Row(_DEMAND, "probability that no fleet is", "demand.infeasible_share", "share", optional=True, plain=0),
+    Row(_DEMAND, "probability of no plan", "demand.infeasible_share", "share", optional=True, plain=0),
 )
 """Of reports side by side; one alone has tables of its months and worlds."""

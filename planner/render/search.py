@@ -1,18 +1,19 @@
 """A search on a terminal or as Markdown: the cheapest candidates, the Pareto front, and why others were rejected."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from planner.render import markdown
 from planner.render.choice import named, shape
-from planner.render.markdown import _bullets, _plain, _row
+from planner.render.parts import WARNINGS, Part
 from planner.render.regret import regret_lines, regret_tables
 from planner.render.tables import show_usd
+from planner.render.text import filled_table
 from planner.report import Range
 from planner.report_mix import MixPlan
 from planner.search_report import Candidate, Rejected, SearchFacts, SearchResult, SpaceFacts
@@ -21,8 +22,6 @@ from planner.units import counted, show_seconds
 DEFAULT_TOP = 10
 JOINED = ("seqs", "used")
 """Headings of columns in which one line may show several values."""
-WRAPPED = ("fleet", "choice", "world")
-"""Headings of columns whose cells may take several lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,40 +68,33 @@ class _Column:
 
 def draw(result: SearchResult, shown: Shown, *, brief: bool) -> RenderableType:
     """A search for a terminal."""
-    facts = result.scenario
-    parts: list[RenderableType] = [Text(facts.title, style="bold"), Text(_subject(result), style="dim")]
-    parts.append(Text(_counts(result)))
-    columns = _columns(result)
-    for heading, found, more in _tables(result, shown):
-        parts += [Text(f"\n{heading}", style="bold cyan"), _cells(_heads(columns), _rows(columns, found))]
-        parts += [Text(more, style="dim")] if more else []
-    for heading, heads, rows in regret_tables(result, shown.top):
-        parts += [Text(f"\n{heading}", style="bold cyan"), _cells(heads, rows)]
-    for heading, lines in _remarks(result, shown, brief=brief):
-        parts.append(Text(f"\n{heading}", style="yellow" if heading == "Warnings" else "bold"))
-        parts += [Padding(Text(line, style="" if heading != "Assumes" else "dim"), (0, 0, 0, 2)) for line in lines]
+    parts: list[RenderableType] = [Text(result.scenario.title, style="bold"), Text(subject(result), style="dim")]
+    parts.append(Text(counts(result)))
+    for part in search_parts(result, shown, brief=brief):
+        heading = "bold cyan" if part.rows else "yellow" if part.heading == WARNINGS else "bold"
+        parts.append(Text(f"\n{part.heading}", style=heading))
+        if part.rows:
+            parts += [filled_table(part.heads, part.rows), *(Text(line, style="dim") for line in part.lines)]
+        else:
+            style = "dim" if part.heading == "Assumes" else ""
+            parts += [Padding(Text(line, style=style), (0, 0, 0, 2)) for line in part.lines]
     return Group(*parts)
 
 
-def markdown(result: SearchResult, shown: Shown) -> str:
+def draw_markdown(result: SearchResult, shown: Shown) -> str:
     """A search as GitHub-flavoured Markdown."""
-    lines = [f"# {_plain(result.scenario.title)}", "", _plain(_subject(result)), "", _plain(_counts(result))]
+    opening = markdown.opening(result.scenario.title, subject(result))
+    parts = markdown.parts(search_parts(result, shown, brief=False))
+    return "\n".join([*opening, markdown.plain(counts(result)), *parts, ""])
+
+
+def search_parts(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[Part]:
+    """The tables of candidates and of regret, and what is said beside them."""
     columns = _columns(result)
     for heading, found, more in _tables(result, shown):
-        lines += ["", f"## {_plain(heading)}", "", *_drawn(_heads(columns), _rows(columns, found))]
-        lines += ["", _plain(more)] if more else []
-    for heading, heads, rows in regret_tables(result, shown.top):
-        lines += ["", f"## {_plain(heading)}", "", *_drawn(heads, rows)]
-    for heading, remarks in _remarks(result, shown, brief=False):
-        lines += _bullets(heading, remarks)
-    return "\n".join([*lines, ""])
-
-
-def _drawn(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table of Markdown."""
-    yield _row(heading for heading, _ in heads)
-    yield _row("---:" if right else "---" for _, right in heads)
-    yield from map(_row, rows)
+        yield Part(heading, _heads(columns), list(_rows(columns, found)), [more] if more else [])
+    yield from regret_tables(result, shown.top)
+    yield from _remarks(result, shown, brief=brief)
 
 
 def fleet_text(candidate: Candidate) -> str:
@@ -113,7 +105,7 @@ def fleet_text(candidate: Candidate) -> str:
     return f"{replicas} x {shape(choice)} = {candidate.devices:,} {choice.accelerator}{idle}"
 
 
-def _subject(result: SearchResult) -> str:
+def subject(result: SearchResult) -> str:
     """What is served and within which limits."""
     facts, engines = result.scenario, result.space.engines
     load = f"{facts.concurrency:,} concurrent" if facts.concurrency is not None else ""
@@ -130,7 +122,8 @@ def _limits(facts: SearchFacts) -> Iterator[str]:
     yield from (f"{name} of {float(share) * 100:.6g} %" for name, share in shares if share is not None)
 
 
-def _counts(result: SearchResult) -> str:
+def counts(result: SearchResult) -> str:
+    """How many choices serve the load, and how many do not."""
     merged = f", {result.merged:,} the same as another" if result.merged else ""
     found = len(result.candidates)
     verdict = f"{f'{found:,}' if found else 'none'} serve{'' if found > 1 else 's'} the load"
@@ -206,36 +199,23 @@ def _heads(columns: Sequence[_Column]) -> list[tuple[str, bool]]:
     return [("", False), *((column.heading, column.right) for column in columns)]
 
 
-def _cells(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading, right in heads:
-        table.add_column(
-            Text(heading),
-            justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=heading not in WRAPPED,
-        )
-    for cells in rows:
-        table.add_row(*map(Text, cells))
-    return table
-
-
-def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[tuple[str, list[str]]]:
-    """(heading, lines) of what is said beside the tables."""
+def _remarks(result: SearchResult, shown: Shown, *, brief: bool) -> Iterator[Part]:
+    """What is said beside the tables."""
     sections = [
         ("The least regretted", list(regret_lines(result))),
         ("The cheapest", list(_in_full(result.candidates[:1]))),
         ("The cheapest with predicted speed", list(_in_full(_cheapest_predicted(result.candidates)))),
-        ("Mixed by size of request", list(_mixed(result.mix, result.candidates)) if result.mix else []),
-        ("Warnings", [*_unsure(result.candidates), *result.warnings]),
+        ("Mixed by size of request", list(_mixed(result, result.mix)) if result.mix else []),
+        (WARNINGS, [*_unsure(result.candidates), *result.warnings]),
         ("Rejected", list(_rejected(result, every=shown.rejected))),
         ("Assumes", [] if brief else list(result.assumptions)),
     ]
-    yield from ((heading, lines) for heading, lines in sections if lines)
+    yield from (Part(heading, lines=lines) for heading, lines in sections if lines)
 
 
-def _mixed(mix: MixPlan, candidates: Sequence[Candidate]) -> Iterator[str]:
+def _mixed(result: SearchResult, mix: MixPlan) -> Iterator[str]:
     """What a mix comes to beside the best single type and the cheapest candidate, and what each of its types serves."""
+    candidates = result.candidates
     if candidates and candidates[0].monthly_usd < mix.monthly_usd:
         less = show_usd(candidates[0].monthly_usd)
         yield f"number 1 of the cheapest serves all sizes in one fleet for less: {less} a month; apart they come to:"
@@ -248,6 +228,8 @@ def _mixed(mix: MixPlan, candidates: Sequence[Candidate]) -> Iterator[str]:
     yield f"{show_usd(mix.monthly_usd)} a month; {alone}"
     for part in mix.parts:
         yield f"{counted(part.active_replicas, 'active replica')} of {part.choice}: {', '.join(part.serves)}"
+    if result.scenario.availability_limit is not None:
+        yield "each type has the spares with which enough of all of them at once work as long as is asked for"
 
 
 def _cheapest_predicted(candidates: Sequence[Candidate]) -> Sequence[Candidate]:

@@ -17,6 +17,8 @@ GROWTH_HEADS = ("month", "load", "active replicas", "devices billed", "monthly c
 WORLD_HEADS = ("world", "probability", "active replicas", "its own cost", "regret")
 MOST_WORLDS = 9
 """Of those that a table shows; a saved report holds all."""
+MOST_IN_FULL = 1_000_000
+"""Times the first month's load, from which on only its size is shown."""
 CHECK_HEADS = ("", "planned", "simulated", "", "why")
 HIT_HEADS = ("scope", "requests", "prompt tokens", "found cached")
 BAND_HEADS = ("prompts", "of all", "longest, tokens", "prefill alone", "p95 TTFT")
@@ -153,7 +155,7 @@ def growth_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
     return [
         (
             str(each.month),
-            f"x{each.load:.2f}",
+            f"x{each.load:,.2f}" if each.load < MOST_IN_FULL else f"x{each.load:.3g}",
             show(each.active_replicas, "count"),
             show(each.billed_devices, "count"),
             show(each.monthly_usd, "usd"),
@@ -224,7 +226,7 @@ def _missing_worlds(found: DemandRange) -> list[str]:
     lines = [f"no plan for {', '.join(world.values)}: {reason}" for reason, world in first.items()]
     more = [f"and {counted(len(lines) - MOST_WORLDS, 'more reason')}"] if len(lines) > MOST_WORLDS else []
     share = show(found.infeasible_share, "share")
-    return [f"no fleet serves the load with a probability of {share}", *lines[:MOST_WORLDS], *more]
+    return [f"worlds with a probability of {share} have no plan", *lines[:MOST_WORLDS], *more]
 
 
 def check_rows(report: Report) -> list[tuple[str, str, str, str, str]]:

@@ -8,37 +8,26 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from planner.render.tables import (
-    BAND_HEADS,
-    CHECK_HEADS,
-    CURVE_HEADS,
-    GROWTH_HEADS,
-    HIT_HEADS,
-    WORLD_HEADS,
-    band_rows,
-    check_rows,
-    compared,
-    cost_rows,
-    curve_rows,
-    demand_lines,
-    growth_lines,
-    growth_rows,
-    headings,
-    hit_rows,
-    main_rows,
-    need_lines,
-    prices_of,
-    shared,
-    simulation_lines,
-    source_line,
-    subject,
-    title,
-    world_rows,
+from planner.render.parts import (
+    WARNINGS,
+    Line,
+    Part,
+    basis_parts,
+    changed_lines,
+    compared_parts,
+    limit_of,
+    main_lines,
+    remark_parts,
+    report_lines,
+    simulation_parts,
+    table_parts,
 )
-from planner.report import Change, Comparison, Report
+from planner.render.tables import compared, headings, subject, title
+from planner.report import Comparison, Report
 
-FREE_COLUMNS = ("value", "why")
-"""Columns whose text may run over several lines; figures and labels never do."""
+FREE_COLUMNS = ("value", "why", "fleet", "choice", "world")
+"""Columns whose text may run over several lines; a figure or label that lacks room ends with an ellipsis, so that none
+looks like another."""
 SIMULATED = "simulated"
 """The section of what a simulation saw."""
 NARROW = 110
@@ -53,49 +42,25 @@ def draw(result: Report | Comparison, width: int, *, brief: bool) -> RenderableT
 def _report(report: Report, *, brief: bool) -> RenderableType:
     """The main table, what binds, and unless brief the arithmetic, assumptions and sources; or a simulation alone."""
     only = SIMULATED if brief and report.simulation else None
-    parts = [*_heading(title(report), [report]), _table([report], ["value"], only)]
-    parts += [] if only else _tables_of(report)
-    parts += _remarks("Simulation", simulation_lines(report))
-    if checks := check_rows(report):
-        parts += [Text("\nThe formulas and the simulation", style="bold cyan"), _checks(checks)]
-    if hits := hit_rows(report):
-        parts += [Text("\nPrefix cache by scope", style="bold cyan"), _listed(HIT_HEADS, hits)]
+    lines = [line for line in report_lines(report) if only in (None, line.section)]
+    parts = [*_heading(title(report), [report]), _table(lines, ["value"])]
+    parts += [] if only else _parts(table_parts(report))
+    parts += _parts(simulation_parts(report))
     parts.append(_limit(report))
-    parts += [] if only else _remarks("Replicas that each limit asks for", need_lines(report))
-    parts += _remarks("Warnings", report.warnings, "yellow")
+    parts += _parts(part for part in remark_parts(report) if not only or part.heading == WARNINGS)
     if not brief:
-        parts += _remarks("Assumes", report.assumptions)
-        parts += _remarks("Arithmetic", (f"{d.path}: {d.text} [{d.basis}]" for d in report.derivations))
-        parts += _remarks("Sources", map(source_line, report.sources))
+        parts += _parts(basis_parts(report))
     return Group(*parts)
-
-
-def _tables_of(report: Report) -> list[RenderableType]:
-    """What of a report has a table of its own."""
-    parts: list[RenderableType] = []
-    if curve := curve_rows(report):
-        parts += [Text("\nKV bytes of one request over its context", style="bold cyan"), _listed(CURVE_HEADS, curve)]
-    if bands := band_rows(report):
-        parts += [Text("\nTime to first token by length of the prompt", style="bold cyan"), _listed(BAND_HEADS, bands)]
-    if growth := growth_rows(report):
-        parts += [Text("\nGrowth", style="bold cyan"), _listed(GROWTH_HEADS, growth)]
-        parts += [Text(line) for line in growth_lines(report)]
-    if worlds := world_rows(report):
-        parts += [Text("\nUncertain demand", style="bold cyan"), _listed(WORLD_HEADS, worlds)]
-        parts += [Text(line) for line in demand_lines(report)]
-    return parts
 
 
 def _comparison(comparison: Comparison, width: int) -> RenderableType:
     """Columns side by side; of two reports, also how every line moved and why."""
     reports, names = comparison.reports, headings(comparison.reports)
-    table = _changes(comparison, with_why=width >= NARROW) if len(reports) == 2 else _table(reports, names)
+    table = _changes(comparison, with_why=width >= NARROW) if len(reports) == 2 else _table(main_lines(reports), names)
     parts = [*_heading(compared(reports), reports), table, Text(f"\n{comparison.verdict}", style="bold")]
-    if width < NARROW:
-        parts += _remarks("Why", (f"{change.label}: {change.why}" for change in comparison.changes))
-    parts += _remarks("Prices", shared([prices_of(report) for report in reports], names))
-    parts += _remarks("Warnings", shared([report.warnings for report in reports], names), "yellow")
-    parts += _remarks("Assumes", shared([report.assumptions for report in reports], names))
+    if width < NARROW and comparison.changes:
+        parts += _part(Part("Why", lines=[f"{change.label}: {change.why}" for change in comparison.changes]))
+    parts += _parts(compared_parts(comparison))
     return Group(*parts)
 
 
@@ -134,49 +99,44 @@ def _heading(text: str, reports: Sequence[Report]) -> list[RenderableType]:
     return [Text(text, style="bold"), Text(subject(reports), style="dim"), Text("")]
 
 
-def _empty_table(*columns: tuple[str, bool]) -> Table:
+def empty_table(*columns: tuple[str, bool]) -> Table:
     """A borderless table; each column is its heading and whether it is aligned right."""
     headed = any(name for name, _ in columns if name != "value")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=headed)
     for name, right in columns:
         free = name in FREE_COLUMNS
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", no_wrap=not free)
+        table.add_column(
+            Text(name),
+            justify="right" if right else "left",
+            overflow="fold" if free else "ellipsis",
+            no_wrap=not free,
+        )
     return table
 
 
-def _table(reports: Sequence[Report], names: Sequence[str], only: str | None = None) -> Table:
-    """Reports side by side.
+def filled_table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
+    """Such a table with its rows."""
+    table = empty_table(*heads)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
-    only: the one section that is shown; None: all of them
-    """
-    many = len(reports) > 1
-    table = _empty_table(("", False), *((name, many) for name in names))
+
+def _table(lines: Iterable[Line], names: Sequence[str]) -> Table:
+    """Reports side by side."""
+    table = empty_table(("", False), *((name, len(names) > 1) for name in names))
     section = None
-    for row, cells in main_rows(reports):
-        if (row.section == "limit" and not many) or (only and row.section != only):
-            continue  # the line under the table says what limits, with its reason
-        if row.section != section:
-            _section(table, row.section, first=section is None)
-            section = row.section
-        table.add_row(Text(row.label), *map(Text, cells))
-        if row.path == "cost.monthly_usd":
-            for label, line_cells in cost_rows(reports):
-                table.add_row(Text(f"  {label}", style="dim"), *(Text(cell, style="dim") for cell in line_cells))
+    for line in lines:
+        if line.section != section:
+            _section(table, line.section, first=section is None)
+            section = line.section
+        style = "dim" if line.inner else ""
+        table.add_row(Text(_label(line), style=style), *(Text(cell, style=style) for cell in line.cells))
     return table
 
 
-def _listed(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = _empty_table(*((name, True) for name in names))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _checks(rows: Sequence[Sequence[str]]) -> Table:
-    table = _empty_table(*zip(CHECK_HEADS, (False, True, True, False, False), strict=True))
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+def _label(line: Line) -> str:
+    return f"  {line.label}" if line.inner else line.label
 
 
 def _section(table: Table, name: str, *, first: bool) -> None:
@@ -184,45 +144,36 @@ def _section(table: Table, name: str, *, first: bool) -> None:
 
 
 def _changes(comparison: Comparison, *, with_why: bool) -> Table:
-    """Every line of two reports: old, new, change, why. Inputs and model lines that did not move are left out."""
+    """Every line of two reports: old, new, change, why."""
     names = headings(comparison.reports)
     columns = (("", False), ("", False), (names[0], True), (names[1], True), ("change", True), ("", True))
-    table = _empty_table(*columns, *([("why", False)] if with_why else []))
-    moved = {(change.path, change.label): change for change in comparison.changes}
+    table = empty_table(*columns, *([("why", False)] if with_why else []))
     section = None
-    for row, cells in main_rows(comparison.reports):
-        change = moved.get((row.path, row.label))
-        if change is None and row.section in ("scenario", "model"):
-            continue
-        if row.section != section:
-            table.add_row(Text(""), Text(row.section if section is None else f"\n{row.section}", style="bold cyan"))
-            section = row.section
-        _change_row(table, row.label, cells, change)
-        if row.path == "cost.monthly_usd":
-            for label, line_cells in cost_rows(comparison.reports):
-                _change_row(table, f"  {label}", line_cells, moved.get(("cost.lines", label)))
+    for line in changed_lines(comparison):
+        if line.section != section:
+            table.add_row(Text(""), Text(line.section if section is None else f"\n{line.section}", style="bold cyan"))
+            section = line.section
+        sign, _, *cells = line.moved
+        style = "" if line.change else "dim"
+        table.add_row(*[Text(cell, style=style) for cell in (sign, _label(line), *cells)][: len(table.columns)])
     return table
 
 
-def _change_row(table: Table, label: str, cells: Sequence[str], change: Change | None) -> None:
-    wide = len(table.columns)
-    if change is None:
-        table.add_row(*[Text(cell, style="dim") for cell in ("", label, *cells, "same", "", "")][:wide])
-        return
-    cells = (change.sign, label, *cells, change.difference, change.percent, change.why)
-    table.add_row(*[Text(cell) for cell in cells][:wide])
-
-
 def _limit(report: Report) -> Text:
-    style = "bold" if report.fleet else "bold red"
-    return Text(f"\nBinds: {report.binding_limit}. {report.binding_reason}", style=style)
+    return Text(f"\n{limit_of(report)}", style="bold" if report.fleet else "bold red")
 
 
-def _remarks(heading: str, lines: Iterable[str], style: str = "") -> list[RenderableType]:
-    lines = tuple(lines)
-    if not lines:
-        return []
+def _parts(parts: Iterable[Part]) -> list[RenderableType]:
+    return [drawn for part in parts for drawn in _part(part)]
+
+
+def _part(part: Part) -> list[RenderableType]:
+    """A table with what is said of it, or a heading over indented lines."""
+    if part.rows:
+        table = filled_table(part.heads, part.rows)
+        return [Text(f"\n{part.heading}", style="bold cyan"), table, *map(Text, part.lines)]
+    heading, line = ("yellow", "") if part.heading == WARNINGS else ("bold", "dim")
     return [
-        Text(f"\n{heading}", style=style or "bold"),
-        *(Padding(Text(line, style="" if style else "dim"), (0, 0, 0, 2)) for line in lines),
+        Text(f"\n{part.heading}", style=heading),
+        *(Padding(Text(each, style=line), (0, 0, 0, 2)) for each in part.lines),
     ]

@@ -14,6 +14,8 @@ from planner.simulate.run import Run
 from planner.units import show_seconds
 
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
+SENT_AHEAD = 256
+"""Requests that are sent before engines do their steps, which they then do faster."""
 TOLD = 4095
 """Progress is told of every 4,096th request."""
 MATCH_SHARE = 0.3
@@ -144,6 +146,9 @@ class Cluster:
     def _in_turn(self, load: Load, progress: Callable[[int], None]) -> float:
         """Sends each request to the next engine, whatever they do; returns when the last one came."""
         meter, series, engines, delay_s = self.meter, self.meter.series, self.engines, self.delay_s
+        at_once = (
+            engines[0].rules.max_queue is not None
+        )  # else what is in the queue when a request comes does not matter
         first, end, count, now = self.mine.start, self.mine.stop, self.count, 0.0
         for number, request in enumerate(load.requests()):
             now = request.arrival_s
@@ -156,7 +161,8 @@ class Cluster:
                 self._sample(now)
             engine = engines[place - first]
             meter.submitted += 1
-            engine.advance(now)
+            if at_once or not number % SENT_AHEAD:
+                engine.advance(now)
             if request.input_tokens + request.output_tokens > engine.longest:
                 meter.too_long += 1
             elif engine.submit(request, now + delay_s) is None:

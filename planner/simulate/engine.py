@@ -14,6 +14,7 @@ from planner.simulate.requests import Request
 from planner.simulate.room import Room
 from planner.simulate.rules import MOST_TOKENS, Memory, Rules
 from planner.simulate.run import Observer, Run
+from planner.simulate.sprint import sprint
 from planner.simulate.steps import StepTimes
 
 LONGEST_STRIDE = 512
@@ -45,6 +46,8 @@ class Engine(Room):
         self.stalled: list[tuple[float, int]] = []
         """(since when, how many) of those whose decodes wait for prompts, in the order in which they began to."""
         self.busy_s = 0.0
+        self.common = rules.sees_late and rules.mixes and rules.timeout_s is None and hashes is None
+        """sprint may be tried."""
 
     def submit(self, request: Request, seen_s: float) -> Run | None:
         """A request that is in the queue from a time on, to which `advance` has come; None: the queue is full.
@@ -74,6 +77,10 @@ class Engine(Room):
         """Runs every step that is scheduled before a time: what comes at that time or later cannot change them."""
         waiting, running, growth, most = self.waiting, self.running, self.growth, self.most_running
         while self.began < until:
+            if self.common and self.partial is None and self.lack <= 0 and self.promised <= self.sure_tokens:
+                sprint(self, until)
+                if self.began >= until:
+                    return
             target = self._expire(until) if self.deadlines else until
             if self.partial is not None:
                 self._step()
@@ -90,7 +97,7 @@ class Engine(Room):
             elif self.leaving:
                 target = self.began  # one step: those that leave then make room
             if growth.batch:
-                self._stride(target)
+                self.stride(target)
             elif self.began < self.now:
                 self._pause()
             elif target < until:
@@ -117,7 +124,7 @@ class Engine(Room):
 
     def _pause(self) -> None:
         """Nothing could be scheduled in time: the next step is when the last one has ended."""
-        self._let_go()
+        self.let_go()
         self.began = self.now
 
     def _step(self) -> None:
@@ -146,7 +153,7 @@ class Engine(Room):
         if prompts:
             self._run_prompts(batch, prompts)
         elif growth.batch:
-            self._stride(self.began)
+            self.stride(self.began)
         else:
             self._pause()
 
@@ -181,7 +188,7 @@ class Engine(Room):
         growth, decoding = self.growth, self.growth.batch
         seconds = self.times.mixed(batch, growth.tokens if batch else 0, prompts)
         if self.leaving:
-            self._let_go()
+            self.let_go()
         self.began = self.now
         self.now += seconds
         self.busy_s += seconds
@@ -189,27 +196,24 @@ class Engine(Room):
             self.observer.steps(seconds, batch)
             growth.clock += 1
             if self.ends[0] <= growth.clock:
-                self._finish()
+                self.finish()
         elif decoding and not self.stalled:
             self.stalled.append((self.began, decoding))
         for run in self.ready:
             if run.first_s < 0:
                 run.first_s = self.now
-            left = run.request.output_tokens - run.emitted - 1
-            if left:
-                self._decode(run, left)
-            else:
-                run.ended = True
-                self.leaving.append(run)
-                self.observer.done(run, self.now)
+            self.answer(run, run.request.output_tokens - run.emitted - 1)
         self.ready.clear()
         if self.stalled and growth.batch > decoding:
             self.stalled.append((self.now, growth.batch - decoding))
         if not self.rules.sees_late:
             self._pause()
 
-    def _decode(self, run: Run, steps: int) -> None:
-        """A prompt is done: from now on every step gives a token."""
+    def answer(self, run: Run, steps: int) -> None:
+        """A prompt is done: from now on every step gives a token, if any is left to give."""
+        if not steps:
+            self._end(run)
+            return
         growth, ending = self.growth, self.ending
         run.own = growth.join(run.prompt)
         at = run.finish_at = growth.clock + steps
@@ -219,7 +223,7 @@ class Engine(Room):
             ending[at] = [run]
             heappush(self.ends, at)
 
-    def _stride(self, target: float) -> None:
+    def stride(self, target: float) -> None:
         """Steps of decodes alone: up to the first scheduled at a time or later, or that ends a request."""
         growth, late = self.growth, self.rules.sees_late
         batch, steps = growth.batch, self.ends[0] - growth.clock
@@ -254,29 +258,32 @@ class Engine(Room):
         if steps:
             self.observer.steps(taken / steps, steps * batch)
         if self.leaving:
-            self._let_go()
+            self.let_go()
         if self.ends[0] <= growth.clock:
-            self._finish()
+            self.finish()
 
     def _make_room(self) -> None:
         """Preempts those that started last until the others can take one more step."""
         while self.promised > self.sure_tokens and self._free(1) < 0:
             self._preempt(next(reversed(self.running)))
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Requests that got their last token in the step just done."""
         growth, ends = self.growth, self.ends
         while ends and ends[0] <= growth.clock:
             for run in self.ending.pop(heappop(ends)):
                 growth.leave(run.own)
                 run.prefilled = growth.clock + run.own
-                run.ended = True
-                self.leaving.append(run)
-                self.observer.done(run, self.now)
+                self._end(run)
         if not self.rules.sees_late:
-            self._let_go()
+            self.let_go()
 
-    def _let_go(self) -> None:
+    def _end(self, run: Run) -> None:
+        run.ended = True
+        self.leaving.append(run)
+        self.observer.done(run, self.now)
+
+    def let_go(self) -> None:
         """The blocks and slots of requests that have ended."""
         for run in self.leaving:
             del self.running[run]

@@ -1,6 +1,6 @@
 """What a simulation measures: times of requests, gaps between tokens, counts, and how full the engines were."""
 
-from collections import Counter
+from collections import defaultdict
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -9,7 +9,7 @@ from planner.simulate.run import Run
 
 GAPS_PER_S = 100_000
 """Gaps between tokens are counted by the 10 us that they lie in."""
-MOST_POINTS = 240
+MOST_POINTS = 120
 """Of a series over time; when there are more, every second one is left out and they are twice as far apart."""
 FIRST_EVERY_S = 1 / 64
 """Between the points of a short series; a power of two, so that points of parts of a fleet fall together."""
@@ -43,7 +43,7 @@ class Gaps:
     """Times between tokens, of all requests together, by 10 us."""
 
     def __init__(self) -> None:
-        self.counts: Counter[int] = Counter()
+        self.counts: defaultdict[int, int] = defaultdict(int)
 
     def add(self, seconds: float, gaps: int) -> None:
         """So many gaps of this length."""
@@ -54,7 +54,7 @@ class Gaps:
 
         raises: ValueError where there are none
         """
-        left = share * self.counts.total()
+        left = share * sum(self.counts.values())
         for place in sorted(self.counts):
             left -= self.counts[place]
             if left <= 0:
@@ -65,7 +65,7 @@ class Gaps:
     def mean(self) -> float:
         """Of all [s]."""
         whole = sum((place + 0.5) * gaps for place, gaps in self.counts.items())
-        return whole / self.counts.total() / GAPS_PER_S
+        return whole / sum(self.counts.values()) / GAPS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ class Meter:
         self.queued = Quantiles()
         """From a request's arrival to its first step."""
         self.gaps = Gaps()
+        self._gaps = self.gaps.counts
         self.series = Series()
         self.arriving = self.series
         """The series up to the last arrival."""
@@ -169,7 +170,7 @@ class Meter:
 
     def steps(self, seconds: float, gaps: int) -> None:
         """Steps that took so long each, in which so many tokens followed another of their request."""
-        self.gaps.counts[int(seconds * GAPS_PER_S)] += gaps
+        self._gaps[int(seconds * GAPS_PER_S)] += gaps
 
     def done(self, run: Run, end_s: float) -> None:
         """A request got its last token."""
@@ -244,7 +245,8 @@ class Meter:
         """Adds what was seen of another part of the fleet, both counted."""
         for name in ("ttft", "tpot", "e2e", "queued", "series", "arriving"):
             getattr(self, name).merge(getattr(other, name))
-        self.gaps.counts += other.gaps.counts
+        for place, gaps in other.gaps.counts.items():
+            self.gaps.counts[place] += gaps
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.last_s = max(self.last_s, other.last_s)

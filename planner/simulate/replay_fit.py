@@ -7,8 +7,13 @@ from math import exp, log
 
 from planner.kernel_times import Terms
 
-LEAST, MOST = 0.5, 2.0
+NAMES = ("memory", "compute", "overhead")
+Bounds = tuple[tuple[float, float], ...]
+"""Least and most of each."""
+ALONE: Bounds = ((0.5, 2.0),) * len(NAMES)
 """A factor beyond these is no property of a GPU: it would hide that something else is wrong."""
+ACROSS: Bounds = (*ALONE[:2], (0.25, 10.0))
+"""Of several GPUs: messages across PCIe take ten times as long on some hosts as on others."""
 SLOPE_STEP = 0.05
 """Of a factor, to see how errors change with it."""
 FIRST_STEP, LAST_STEP = 0.04, 0.01
@@ -43,7 +48,6 @@ class Factors:
         return self.memory * moved + self.compute * terms.compute + self.overhead * (terms.communication + terms.launch)
 
 
-NAMES = ("memory", "compute", "overhead")
 MOVES = sorted(product((0, 1, -1), repeat=len(NAMES)), key=lambda move: sum(map(abs, move)))[1:]
 """Factors to move up or down at once: one first, then two, then all."""
 Residuals = Callable[[Factors], Sequence[float]]
@@ -53,8 +57,10 @@ Residuals = Callable[[Factors], Sequence[float]]
 class _Tries:
     """Replays, each done once, and no more than there may be."""
 
-    def __init__(self, residuals: Residuals, most: int, progress: Callable[[int, int], None] | None) -> None:
-        self.residuals, self.most, self.progress = residuals, most, progress
+    def __init__(
+        self, residuals: Residuals, most: int, progress: Callable[[int, int], None] | None, bounds: Bounds
+    ) -> None:
+        self.residuals, self.most, self.progress, self.bounds = residuals, most, progress, bounds
         self.done: dict[Factors, Sequence[float]] = {}
 
     @property
@@ -76,21 +82,23 @@ class _Tries:
         return sum(abs(exp(each) - 1) for each in found) / len(found)
 
 
-def fit(residuals: Residuals, most: int, progress: Callable[[int, int], None] | None = None) -> Factors:
+def fit(
+    residuals: Residuals, most: int, progress: Callable[[int, int], None] | None = None, bounds: Bounds = ALONE
+) -> Factors:
     """The factors of least mean absolute error: by Gauss-Newton steps, then by small moves while they help.
 
     most: replays
     assumes: the error has one valley; the search is deterministic and starts from the calibration itself
     source: Gauss-Newton with Levenberg's damping; pattern search (Hooke and Jeeves 1961, doi:10.1145/321062.321069)
     """
-    tries = _Tries(residuals, most, progress)
+    tries = _Tries(residuals, most, progress, bounds)
     best = Factors()
     tries.of(best)
     for _ in range(MOST_ROUNDS):
         if tries.left < len(NAMES) + 2:
             break
         steps = _newton_step(best, tries)
-        each = min((_scaled(best, [share * step for step in steps]) for share in (1.0, 0.5)), key=tries.error)
+        each = min((_scaled(best, [share * step for step in steps], bounds) for share in (1.0, 0.5)), key=tries.error)
         if tries.error(each) >= tries.error(best):
             break
         best = each
@@ -103,8 +111,9 @@ def _newton_step(at: Factors, tries: _Tries) -> list[float]:
     base = tries.of(at)
     slopes = []
     for place in range(len(NAMES)):
-        way = -1 if astuple(at)[place] * (1 + SLOPE_STEP) > MOST else 1
-        moved = tries.of(_scaled(at, [way * width * (place == other) for other in range(len(NAMES))]))
+        way = -1 if astuple(at)[place] * (1 + SLOPE_STEP) > tries.bounds[place][1] else 1
+        logs = [way * width * (place == other) for other in range(len(NAMES))]
+        moved = tries.of(_scaled(at, logs, tries.bounds))
         slopes.append([(after - before) / (way * width) for after, before in zip(moved, base, strict=True)])
     rows = [[_dot(a, b) for b in slopes] + [-_dot(a, base)] for a in slopes]
     for place, row in enumerate(rows):
@@ -133,7 +142,7 @@ def _polished(best: Factors, tries: _Tries) -> Factors:
     step = FIRST_STEP
     while step >= LAST_STEP and tries.left > 0:
         for move in MOVES:
-            each = _scaled(best, [way * log(1 + step) for way in move])
+            each = _scaled(best, [way * log(1 + step) for way in move], tries.bounds)
             if tries.left > 0 and tries.error(each) < tries.error(best):
                 best = each
                 break
@@ -142,6 +151,7 @@ def _polished(best: Factors, tries: _Tries) -> Factors:
     return best
 
 
-def _scaled(factors: Factors, logs: Sequence[float]) -> Factors:
+def _scaled(factors: Factors, logs: Sequence[float], bounds: Bounds) -> Factors:
     """Each factor times the exponential, within the bounds."""
-    return Factors(*(min(MOST, max(LEAST, at * exp(by))) for at, by in zip(astuple(factors), logs, strict=True)))
+    each = zip(astuple(factors), logs, bounds, strict=True)
+    return Factors(*(min(most, max(least, at * exp(by))) for at, by, (least, most) in each))

@@ -18,7 +18,7 @@ class Room:
         self.pool = self.sharing.pool if self.sharing else Pool(memory.units)
         self.growth = Growth(() if rules.reserves_answer else memory.growing)
         self.sure_tokens, self.margin = memory.sure_tokens()
-        self._fixed = memory.whole if rules.reserves_answer else memory.fixed
+        self.fixed = memory.whole if rules.reserves_answer else memory.fixed
         """Units that a request of so many tokens holds from its start to its end."""
         self.running: dict[Run, None] = {}
         """In the order in which they started."""
@@ -63,7 +63,7 @@ class Room:
 
     def _start(self, run: Run, room: int, ahead: int) -> bool:
         """Takes what is cached of a prompt, and what does not grow; False where it does not fit."""
-        sharing, fixed = self.sharing, self._fixed(run.tokens)
+        sharing, fixed = self.sharing, self.fixed(run.tokens)
         promised = self.promised + run.tokens + self.margin
         if promised <= self.sure_tokens and run.parts is None and run.left is None:
             pass  # nothing to find, and it surely fits
