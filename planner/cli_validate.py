@@ -111,12 +111,7 @@ LATENCY = {"ttft_ms": "ttft_ms", "tpot_ms": "tpot_ms"}
 THROUGHPUT = {"tokens_per_s": "output_tokens_per_s"}
 ConfigsOption = Annotated[
     Path | None,
-    typer.Option(
-        "--configs",
-        exists=True,
-        file_okay=False,
-        help="Folder of checkpoint folders named ORG__NAME; default: shipped models.",
-    ),
+    typer.Option("--configs", help="Folder of checkpoint folders named ORG__NAME; default: shipped models."),
 ]
 PredictionsOption = Annotated[
     Path | None, typer.Option("--predictions", help="Write every predicted row to a CSV, whole or not at all.")

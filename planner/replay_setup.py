@@ -27,7 +27,7 @@ from planner.simulate.requests import Request
 from planner.simulate.setting import memory_of, rules_of
 from planner.simulate.steps import StepTimes
 from planner.units import GIB, ceil_div
-from planner.validate import PRICE
+from planner.validate import PRICE, check_configs
 from planner.validate_logs import nearest_engine
 
 MOST_CHUNKS = 50_000
@@ -72,6 +72,8 @@ def prepare(
     configs: a folder of checkpoint folders named ORG__NAME; None: shipped models only
     raises: InputError where planner cannot replay it, each problem with the record's name
     """
+    if configs is not None:
+        check_configs(configs)
     chosen = None if model is None else load_model(model)
     if gpu is not None:
         load_accelerator(gpu)  # so that a wrong name is not taken for a fault of the record

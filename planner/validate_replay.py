@@ -171,7 +171,14 @@ def lines(score: ReplayScore) -> Iterator[str]:
     others = f"fitted on the first {fitted.requests - held_out.requests:,} requests, scored on the other"
     unseen = f"{held_out.requests:,}, where the calibration alone is {_percent(score.unseen)} off"
     yield f"held out: {_percent(held_out)}, {others} {unseen}: {_said(held_out.factors, score.bounds)}"
-    yield f"{'within' if score.within else 'over'} the bar of {BAR_PERCENT:g} % with fitted constants"
+    yield f"{'within' if score.within else 'over'} the bar of {BAR_PERCENT:g} % with fitted constants{_doubt(score)}"
+
+
+def _doubt(score: ReplayScore) -> str:
+    """A factor at its bound is a sign that something else ran than was recorded."""
+    factors = zip(astuple(score.fitted.factors), score.bounds, strict=True)
+    at_bound = any(value in bounds for value, bounds in factors)
+    return ", but one stands at its bound: something else may have run than the record says" if at_bound else ""
 
 
 def _row(name: str, *cells: str) -> str:

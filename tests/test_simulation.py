@@ -16,7 +16,7 @@ from planner.report import Report
 from planner.report_simulation import Simulation
 from planner.simulate import cluster, measures
 from planner.simulate.asked import Asked, load_of
-from planner.simulate.requests import ClosedLoop
+from planner.simulate.requests import ClosedLoop, Load
 from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
 from tests.scenarios import CHAT, ORACLES, scenario
 
@@ -326,6 +326,9 @@ def test_what_nobody_asked_for_follows_from_the_workload() -> None:
         (Asked(users=3, rate_per_s=1.0), "--rate: in a closed loop answers decide"),
         (Asked(arrivals="closed", rate_per_s=1.0), "--rate: in a closed loop answers decide"),
         (Asked(variation=2.0), "--variation: needs --arrival-law gamma"),
+        (Asked(think_s=2.0), "--think: needs a closed loop"),
+        (Asked(users=3, arrivals="fixed"), "--arrival-law fixed: in a closed loop answers decide"),
+        (Asked(trace=AZURE, arrivals="closed"), "--arrival-law closed: a trace says no number of users"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(asked: Asked, said: str) -> None:
@@ -391,6 +394,25 @@ def test_pipeline_stages_are_refused() -> None:
 
 
 # What is said of a load
+
+
+def test_no_engine_is_sent_more_ahead_than_a_few_requests() -> None:
+    """However long the load is and whichever engines the requests' numbers fall to, memory stays flat."""
+    waited: list[int] = []
+
+    class Watched(cluster.Cluster):
+        def run(self, load: Load, _: Any = None) -> cluster.Result:
+            return super().run(load, lambda _: waited.append(max(len(each.waiting) for each in self.engines)))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster, "TOLD", 511)
+        patched.setattr(
+            measures, "MOST_POINTS", 4
+        )  # whose taking brings engines up to date, as seldom as in a long load
+        patched.setattr(simulation, "Cluster", Watched)
+        seen(ARRIVING, Asked(rate_per_s=1, requests=6000), Fleet(replicas=2))
+    assert len(waited) > 10
+    assert max(waited) <= cluster.SENT_AHEAD
 
 
 def test_a_load_too_short_to_tell_is_not_said_to_wait_for_nothing() -> None:

@@ -439,7 +439,7 @@ def test_the_command_refuses_with_exit_code_2(tmp_path: Path) -> None:
         ([run, "--meta", run, "--gpu", "l4"], "is not JSON"),
         ([str(tmp_path), "--meta", meta], "is a directory"),
         ([run, "--meta", meta, "--gpu", "l4", "--format", "yaml"], "--format"),
-        ([run, "--meta", meta, "--gpu", "l4", "--configs", str(tmp_path / "none")], "does not exist"),
+        ([run, "--meta", meta, "--gpu", "l4", "--configs", str(tmp_path / "none")], "none: no such folder"),
     ):
         result = RUNNER.invoke(app, ["validate", "replay", *arguments])
         assert result.exit_code == 2, result.output

@@ -43,6 +43,13 @@ def load_of(scenario: Scenario, asked: Asked) -> Load | ClosedLoop:
     raises: InputError where options do not go together, or the workload lacks what they need
     """
     _check(asked)
+    load = _load(scenario, asked)
+    if asked.think_s and not isinstance(load, ClosedLoop):
+        raise InputError("--think: needs a closed loop, as --users makes one")
+    return load
+
+
+def _load(scenario: Scenario, asked: Asked) -> Load | ClosedLoop:
     if asked.trace is not None:
         load: Load = _changed(open_trace(asked.trace, asked.form, asked.skip_bad), asked)
         return ClosedLoop(load, asked.users, asked.think_s) if asked.users else load
@@ -63,6 +70,10 @@ def _check(asked: Asked) -> None:
     problems = [f"{name}: needs a --trace" for name, given in of_trace.items() if given and asked.trace is None]
     if asked.trace is not None:
         problems += [f"{name}: a trace has its own arrivals" for name, given in made.items() if given is not None]
+    if asked.arrivals == "closed" and asked.trace is not None and not asked.users:
+        problems.append("--arrival-law closed: a trace says no number of users; --users does")
+    if asked.users and asked.arrivals not in (None, "closed"):
+        problems.append(f"--arrival-law {asked.arrivals}: in a closed loop answers decide when requests come")
     if asked.users:
         problems += [f"{name}: in a closed loop answers decide when requests come" for name, v in paced.items() if v]
     if asked.rate_per_s and asked.speed:

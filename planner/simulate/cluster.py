@@ -15,7 +15,7 @@ from planner.units import show_seconds
 
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 SENT_AHEAD = 256
-"""Requests that are sent to an engine before it does its steps, which it then does faster."""
+"""Requests that are sent, to all engines together, before these do their steps, which they then do faster."""
 TOLD = 4095
 """Progress is told of every 4,096th request."""
 MATCH_SHARE = 0.3
@@ -146,8 +146,9 @@ class Cluster:
     def _in_turn(self, load: Load, progress: Callable[[int], None]) -> float:
         """Sends each request to the next engine, whatever they do; returns when the last one came."""
         meter, series, engines, delay_s = self.meter, self.meter.series, self.engines, self.delay_s
-        bounded = engines[0].rules.max_queue is not None  # by what is in the queue when a request comes
         first, end, count, now = self.mine.start, self.mine.stop, self.count, 0.0
+        bounded = engines[0].rules.max_queue is not None  # then it matters what is in the queue as a request comes
+        ahead = 1 if bounded else max(1, SENT_AHEAD // count)
         for number, request in enumerate(load.requests()):
             now = request.arrival_s
             place = number % count
@@ -159,7 +160,7 @@ class Cluster:
                 self._sample(now)
             engine = engines[place - first]
             meter.submitted += 1
-            if bounded or len(engine.waiting) >= SENT_AHEAD:
+            if not number // count % ahead:
                 engine.advance(now)
             if request.input_tokens + request.output_tokens > engine.longest:
                 meter.too_long += 1
