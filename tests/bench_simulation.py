@@ -3,10 +3,11 @@
     python -m tests.bench [--traces FOLDER] [--peer PYTHON]
 
 Of planner everything counts that `planner simulate` does for a trace but printing: reading the file, filling tables of
-step times, the engine, the measuring. Of sched-sim, whose input is Python objects, its simulator alone. Both serve
-an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has a preset, in steps of at most 8,192
-tokens and 1,024 requests, with a prefix cache where the trace has hash ids. sched-sim 0.2 finds prefixes by tokens, so
-a hash id stands for 512 tokens of its own. Measure on an idle machine: a busy one slows both.
+step times, the engine, the measuring; the note has it without the first two. Of sched-sim, whose input is Python
+objects, its simulator alone. Both serve an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has
+a preset, in steps of at most 8,192 tokens and 1,024 requests, with a prefix cache where the trace has hash ids.
+sched-sim 0.2 finds prefixes by tokens, so a hash id stands for 512 tokens of its own. Measure on an idle machine: a
+busy one slows both.
 """
 
 import json
@@ -24,7 +25,8 @@ from planner.simulate.cluster import Cluster
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
 from planner.simulate.measures import Limits, Meter
-from planner.simulate.setting import setting_of
+from planner.simulate.requests import Load, Request
+from planner.simulate.setting import Setting, setting_of
 from planner.simulate.traces import open_trace
 from tests.scenarios import ORACLES
 
@@ -77,23 +79,50 @@ class Speed:
         return self.requests / self.cpu_s
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A trace's requests, read already."""
+
+    asked: list[Request]
+    chunk_tokens: int
+    name: str = "listed"
+
+    def requests(self) -> Iterator[Request]:
+        """In order of arrival."""
+        return iter(self.asked)
+
+    def facts(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+
 def ours(path: Path) -> Speed:
-    """A whole trace, from the file to its quantiles."""
+    """A whole trace, from the file to its quantiles; and its simulator alone, as the peer's is measured."""
     caching = {"engine_options.prefix_caching": bool(open_trace(path).chunk_tokens)}
     deployment = deploy(catalog.load_scenario({}, Origin("bench"), SCENARIO | caching))
     start = process_time()
-    trace, setting, meter = open_trace(path), setting_of(deployment), Meter(Limits())
-    hashes = Hashes(setting.memory, trace.chunk_tokens) if trace.chunk_tokens else None
+    trace, setting = open_trace(path), setting_of(deployment)
+    meter = simulated(trace, setting)
+    found = f"TTFT p50 {meter.ttft.at(0.5):.3g} s, {meter.preemptions:,} preemptions"
+    whole_s = process_time() - start
+    listed = Listed(list(trace.requests()), trace.chunk_tokens)
+    start = process_time()
+    simulated(listed, setting)
+    alone = meter.submitted / (process_time() - start)
+    hit = f", hit rate {meter.cached_tokens / meter.input_tokens:.1%}" if trace.chunk_tokens else ""
+    return Speed(meter.submitted, whole_s, f"{found}{hit}; {alone:,.0f} with requests in memory and tables filled")
+
+
+def simulated(load: Load, setting: Setting) -> Meter:
+    """One replica under a load."""
+    hashes = Hashes(setting.memory, load.chunk_tokens) if load.chunk_tokens else None
     cluster = Cluster(
         lambda watch: Engine(setting.memory, setting.rules, setting.times, watch, hashes),
         1,
-        meter,
+        Meter(Limits()),
         routing="round-robin",
     )
-    cluster.run(trace)
-    found = f"TTFT p50 {meter.ttft.at(0.5):.3g} s, {meter.preemptions:,} preemptions"
-    hit = f", hit rate {meter.cached_tokens / meter.input_tokens:.1%}" if hashes else ""
-    return Speed(meter.submitted, process_time() - start, found + hit)
+    return cluster.run(load).meter
 
 
 def peers(path: Path, python: str) -> Speed | str:
