@@ -148,19 +148,22 @@ class Cluster:
         meter, series, engines, delay_s = self.meter, self.meter.series, self.engines, self.delay_s
         first, end, count, now = self.mine.start, self.mine.stop, self.count, 0.0
         bounded = engines[0].rules.max_queue is not None  # then it matters what is in the queue as a request comes
-        ahead = 1 if bounded else max(1, SENT_AHEAD // count)
+        together = max(count, SENT_AHEAD)
         for number, request in enumerate(load.requests()):
             now = request.arrival_s
             place = number % count
             if request.scope:
                 meter.expect(request.scope)
+            if not number % together:
+                for each in engines:
+                    each.advance(now)
             if not first <= place < end:
                 continue
             if now >= series.next_s:
                 self._sample(now)
             engine = engines[place - first]
             meter.submitted += 1
-            if not number // count % ahead:
+            if bounded:
                 engine.advance(now)
             if request.input_tokens + request.output_tokens > engine.longest:
                 meter.too_long += 1

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from copy import copy
 from dataclasses import dataclass, replace
+from operator import sub
 
 from planner.simulate.quantiles import Quantiles
 from planner.simulate.run import Run
@@ -32,11 +33,6 @@ class Limits:
     ttft_s: float | None = None
     tpot_s: float | None = None
     """Of a request's own mean."""
-
-
-def tpot_s(run: Run) -> float:
-    """A request's own mean time per output token after the first [s]."""
-    return (run.end_s - run.first_s) / (run.request.output_tokens - 1)
 
 
 class Gaps:
@@ -182,16 +178,19 @@ class Meter:
     def count(self) -> None:
         """Counts all requests that have ended by now: to be called before what they sum to is read."""
         runs, self.ended = self.ended, []
-        requests = [run.request for run in runs]
+        arrivals = [run.request.arrival_s for run in runs]
+        outputs = [run.request.output_tokens for run in runs]
+        firsts, ends = [run.first_s for run in runs], [run.end_s for run in runs]
         self.counted += len(runs)
-        self.ttft.add_many([run.first_s - run.request.arrival_s for run in runs])
-        self.e2e.add_many([run.end_s - run.request.arrival_s for run in runs])
-        self.queued.add_many([run.started_s - run.request.arrival_s for run in runs])
-        self.tpot.add_many([tpot_s(run) for run in runs if run.request.output_tokens > 1])
-        self.output_tokens += sum([request.output_tokens for request in requests])
-        self.input_tokens += sum([request.input_tokens for request in requests])
+        self.ttft.add_many(map(sub, firsts, arrivals))
+        self.e2e.add_many(map(sub, ends, arrivals))
+        self.queued.add_many(map(sub, [run.started_s for run in runs], arrivals))
+        several = zip(firsts, ends, outputs, strict=True)
+        self.tpot.add_many([(end - first) / (tokens - 1) for first, end, tokens in several if tokens > 1])
+        self.output_tokens += sum(outputs)
+        self.input_tokens += sum([run.request.input_tokens for run in runs])
         self.preemptions += sum([run.preemptions for run in runs])
-        self.last_s = max(self.last_s, max([run.end_s for run in runs], default=0.0))
+        self.last_s = max(self.last_s, max(ends, default=0.0))
         in_time = [run for run in runs if self._in_time(run)] if self.limits.ttft_s is not None else runs
         self.in_time += len(in_time)
         self.good += sum(map(self._steady, in_time)) if self.limits.tpot_s is not None else len(in_time)
@@ -205,7 +204,7 @@ class Meter:
 
     def _steady(self, run: Run) -> bool:
         limit = self.limits.tpot_s
-        return limit is None or run.request.output_tokens == 1 or tpot_s(run) <= limit
+        return limit is None or run.end_s - run.first_s <= limit * (run.request.output_tokens - 1)
 
     def expect(self, scope: str) -> None:
         """A scope that asks, by the order of which those are chosen that are counted one by one."""
