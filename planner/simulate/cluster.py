@@ -154,13 +154,13 @@ class Cluster:
             place = number % count
             if request.scope:
                 meter.expect(request.scope)
+            if now >= series.next_s:
+                self._sample(now)
             if not number % together:
                 for each in engines:
                     each.advance(now)
             if not first <= place < end:
                 continue
-            if now >= series.next_s:
-                self._sample(now)
             engine = engines[place - first]
             meter.submitted += 1
             if bounded:
