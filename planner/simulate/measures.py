@@ -45,12 +45,17 @@ class Gaps:
         """So many gaps of this length."""
         self.counts[int(seconds * GAPS_PER_S)] += gaps
 
+    @property
+    def count(self) -> int:
+        """Of all gaps."""
+        return sum(self.counts.values())
+
     def at(self, share: float) -> float:
         """The gap that this share of all does not exceed: the middle of its 10 us [s].
 
         raises: ValueError where there are none
         """
-        left = share * sum(self.counts.values())
+        left = share * self.count
         for place in sorted(self.counts):
             left -= self.counts[place]
             if left <= 0:
@@ -61,7 +66,7 @@ class Gaps:
     def mean(self) -> float:
         """Of all [s]."""
         whole = sum((place + 0.5) * gaps for place, gaps in self.counts.items())
-        return whole / sum(self.counts.values()) / GAPS_PER_S
+        return whole / self.count / GAPS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from planner.accuracy import rounded
 from planner.printable import escaped
 from planner.report_simulation import Percentiles, ScopeHits, SimulatedPoint
 from planner.simulate.cluster import Result
@@ -10,8 +11,6 @@ from planner.simulate.measures import Gaps, Meter, Point
 from planner.simulate.quantiles import Quantiles
 from planner.units import show_seconds
 
-DIGITS = 6
-"""Of every figure."""
 MOST_SCOPES = 20
 """Scopes in a report, those with most input."""
 LEAST_QUEUE = 8
@@ -19,11 +18,6 @@ LEAST_QUEUE = 8
 GROWTH = 1.5
 """Of the queue from the second third of the arrivals to the last: a queue that grows evenly gives 5 / 3."""
 MOST_TURNED_AWAY = 0.01
-
-
-def rounded(value: float) -> float:
-    """To the digits of a report."""
-    return float(f"{value:.{DIGITS}g}")
 
 
 def measured(result: Result) -> dict[str, Any]:
@@ -46,7 +40,7 @@ def measured(result: Result) -> dict[str, Any]:
         "preemptions": meter.preemptions,
         "ttft_s": _percentiles(meter.ttft),
         "tpot_s": _percentiles(meter.tpot),
-        "itl_s": _gaps(meter.gaps),
+        "itl_s": _percentiles(meter.gaps),
         "e2e_s": _percentiles(meter.e2e),
         "queued_s": _percentiles(meter.queued),
         "percentile_method": f"{meter.ttft.method}; gaps between tokens by 10 us",
@@ -95,18 +89,11 @@ def _mean(points: list[Point], of: Callable[[Point], float]) -> float:
     return rounded(sum(map(of, points)) / len(points)) if points else 0.0
 
 
-def _percentiles(found: Quantiles) -> Percentiles | None:
+def _percentiles(found: Quantiles | Gaps) -> Percentiles | None:
     if not found.count:
         return None
     at = {f"p{round(share * 100)}": rounded(found.at(share)) for share in (0.5, 0.9, 0.95, 0.99)}
     return Percentiles(mean=rounded(found.mean), **at)
-
-
-def _gaps(gaps: Gaps) -> Percentiles | None:
-    if not gaps.counts:
-        return None
-    at = {f"p{round(share * 100)}": rounded(gaps.at(share)) for share in (0.5, 0.9, 0.95, 0.99)}
-    return Percentiles(mean=rounded(gaps.mean), **at)
 
 
 def _hits(meter: Meter) -> tuple[ScopeHits, ...]:
