@@ -25,7 +25,7 @@ from planner.simulate.cluster import Cluster
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
 from planner.simulate.measures import Limits, Meter
-from planner.simulate.requests import Load, Request
+from planner.simulate.requests import Listed, Load
 from planner.simulate.setting import Setting, setting_of
 from planner.simulate.traces import open_trace
 from tests.scenarios import ORACLES
@@ -77,23 +77,6 @@ class Speed:
     def per_s(self) -> float:
         """Requests per second of CPU time."""
         return self.requests / self.cpu_s
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A trace's requests, read already."""
-
-    asked: list[Request]
-    chunk_tokens: int
-    name: str = "listed"
-
-    def requests(self) -> Iterator[Request]:
-        """In order of arrival."""
-        return iter(self.asked)
-
-    def facts(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
 
 def ours(path: Path) -> Speed:

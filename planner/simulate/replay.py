@@ -1,12 +1,12 @@
 """A recorded run once more, by the simulated engine: the same arrivals and lengths, other times."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.simulate.cluster import Cluster
 from planner.simulate.engine import Engine
 from planner.simulate.measures import Limits, Meter, Point
-from planner.simulate.requests import Request
+from planner.simulate.requests import Listed, Request
 from planner.simulate.rules import Memory, Rules
 from planner.simulate.run import Run
 from planner.simulate.steps import StepTimes
@@ -45,23 +45,6 @@ class _Recorder(Meter):
         self.of_request[id(run.request)] = run.first_s, end_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
-    """Requests as a load."""
-
-    asked: Sequence[Request]
-    name: str = "replay"
-    chunk_tokens: int = 0
-
-    def requests(self) -> Iterator[Request]:
-        """In order of arrival."""
-        return iter(self.asked)
-
-    def facts(self) -> tuple[str, ...]:
-        """Nothing to say."""
-        return ()
-
-
 def replay(requests: Sequence[Request], machine: Machine, times: StepTimes) -> Replayed:
     """The requests through the engines.
 
@@ -72,6 +55,6 @@ def replay(requests: Sequence[Request], machine: Machine, times: StepTimes) -> R
     def engine(meter: Meter) -> Engine:
         return Engine(machine.memory, machine.rules, times, meter)
 
-    Cluster(engine, machine.ranks, recorder, routing="least-loaded").run(_Load(requests))
+    Cluster(engine, machine.ranks, recorder, routing="least-loaded").run(Listed(requests))
     found = tuple(recorder.of_request[id(request)] for request in requests)
     return Replayed(found, recorder.preemptions, tuple(recorder.series.points))

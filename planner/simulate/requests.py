@@ -1,6 +1,6 @@
 """What is asked of a simulated service: requests in order of arrival, streamed and as often as wanted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -46,6 +46,24 @@ class Load(Protocol):
 
     def facts(self) -> tuple[str, ...]:
         """What a report says of where the requests come from; of lines left out of a file, once it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Requests in memory, as a load."""
+
+    asked: Sequence[Request]
+    """In order of arrival."""
+    chunk_tokens: int = 0
+    name: str = "listed"
+
+    def requests(self) -> Iterator[Request]:
+        """As listed."""
+        return iter(self.asked)
+
+    def facts(self) -> tuple[str, ...]:
+        """Nothing to say."""
+        return ()
 
 
 def check(field: str, value: float | None, low: float, high: float) -> None:
