@@ -19,8 +19,6 @@ from planner.replay_rows import Recorded, Served
 from planner.replica import replica_of, times_of
 from planner.row_models import gpu_name, has_experts, row_model
 from planner.serving import Replica
-from planner.simulate.engine import Engine
-from planner.simulate.measures import Limits, Meter
 from planner.simulate.replay import Machine, Replayed, replay
 from planner.simulate.replay_fit import Factors
 from planner.simulate.requests import Request
@@ -83,7 +81,7 @@ def prepare(
         machine, replica = _machine(deployment, meta)
     except PlannerError as error:
         raise InputError(*(f"{file}: {problem}" for problem in error.problems)) from None
-    _check_lengths(run, machine, replica, file)
+    _check_lengths(run, machine, file)
     requests = tuple(Request(each.arrival_s, each.input_tokens, each.output_tokens) for each in run.requests)
     peak = replace(replica, times=datasheet_times(deployment.scenario.accelerator))
     facts = tuple(_facts(run, meta, deployment, machine, replica))
@@ -164,7 +162,7 @@ def _machine(deployment: Deployment, meta: Meta) -> tuple[Machine, Replica]:
     return Machine(memory, rules, deployment.ranks.dp), replica
 
 
-def _check_lengths(run: Recorded, machine: Machine, replica: Replica, file: str) -> None:
+def _check_lengths(run: Recorded, machine: Machine, file: str) -> None:
     """Refuse requests that the engine would have refused."""
     chunks = _chunks(run.requests, machine)
     if chunks > MOST_CHUNKS:
@@ -172,7 +170,7 @@ def _check_lengths(run: Recorded, machine: Machine, replica: Replica, file: str)
             f"{file}: with max_num_batched_tokens {machine.rules.max_tokens:,} the run's prompts take {chunks:,} "
             f"steps; planner replays at most {MOST_CHUNKS:,}"
         )
-    longest = Engine(machine.memory, machine.rules, StepTimes(replica), Meter(Limits())).longest
+    longest = machine.memory.longest_of(machine.rules)
     over = [each for each in run.requests if each.tokens > longest]
     if over:
         raise InputError(

@@ -31,7 +31,7 @@ class Engine(Room):
         super().__init__(memory, rules, hashes)
         self.times, self.observer = times, observer
         self.most_running = min(rules.max_seqs, rules.max_tokens, memory.most_requests or rules.max_seqs)
-        self.longest = min(rules.context_tokens, memory.longest())
+        self.longest = memory.longest_of(rules)
         """Tokens of the longest request that it takes, input and output together."""
         self.waiting: deque[Run] = deque()
         self.ending: dict[int, list[Run]] = {}

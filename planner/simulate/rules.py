@@ -76,6 +76,10 @@ class Memory:
             return MOST_TOKENS if self.whole(MOST_TOKENS) <= self.units else 0
         return bisect(range(1, MOST_TOKENS), self.units, key=self.whole)
 
+    def longest_of(self, rules: Rules) -> int:
+        """Tokens of the longest request that an engine of these rules takes."""
+        return min(rules.context_tokens, self.longest())
+
     def sure_tokens(self) -> tuple[int, int]:
         """(tokens, margin): requests surely fit whose lengths, each with the margin, sum to no more tokens.
 
