@@ -6,7 +6,7 @@ from itertools import islice
 
 from planner.errors import InputError
 from planner.simulate.requests import MOST_REQUESTS, MOST_TOKENS, RATES, Load, Request, check
-from planner.units import counted
+from planner.units import ceil_div, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Changed:
         given, hash_ids = request.input_tokens, request.hash_ids
         if self.most_input_tokens is not None and given > self.most_input_tokens:
             given = self.most_input_tokens
-            hash_ids = hash_ids[: -(-given // self.load.chunk_tokens)] if hash_ids else ()
+            hash_ids = hash_ids[: ceil_div(given, self.load.chunk_tokens)] if hash_ids else ()
         produced = min(request.output_tokens, self.most_output_tokens or request.output_tokens)
         return Request(request.arrival_s / self.speed, given, produced, hash_ids, request.scope)
 

@@ -11,7 +11,7 @@ from planner.simulate.engine import Engine
 from planner.simulate.measures import Meter, Point
 from planner.simulate.requests import ClosedLoop, Load, Request
 from planner.simulate.run import Run
-from planner.units import show_seconds
+from planner.units import ceil_div, show_seconds
 
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 SENT_AHEAD = 256
@@ -53,7 +53,7 @@ class Outages:
     @classmethod
     def over(cls, engines: int, failures: Failures) -> "Outages":
         """Of a fleet of so many engines."""
-        nodes = -(-engines // failures.engines_per_node)
+        nodes = ceil_div(engines, failures.engines_per_node)
         random = Random(f"{failures.seed} failures")  # noqa: S311 - no secret
         events = [(random.expovariate(1 / failures.mtbf_s), node) for node in range(nodes)]
         heapify(events)
@@ -145,7 +145,7 @@ class Cluster:
 
     def _in_turn(self, load: Load, progress: Callable[[int], None]) -> float:
         """Sends each request to the next engine, whatever they do; returns when the last one came."""
-        meter, series, engines, delay_s = self.meter, self.meter.series, self.engines, self.delay_s
+        meter, series, engines = self.meter, self.meter.series, self.engines
         first, end, count, now = self.mine.start, self.mine.stop, self.count, 0.0
         bounded = engines[0].rules.max_queue is not None  # then it matters what is in the queue as a request comes
         together = max(count, SENT_AHEAD)
@@ -165,10 +165,7 @@ class Cluster:
             meter.submitted += 1
             if bounded:
                 engine.advance(now)
-            if request.input_tokens + request.output_tokens > engine.longest:
-                meter.too_long += 1
-            elif engine.submit(request, now + delay_s) is None:
-                meter.turned_away += 1
+            self._offer(engine, request, now)
             if not meter.submitted & TOLD:
                 progress(meter.submitted)
         return now
@@ -186,7 +183,7 @@ class Cluster:
             users = loop.users // len(self.engines) + (i < loop.users % len(self.engines))
             for request in islice(requests, users):
                 self.meter.submitted += 1
-                self._offer(engine, request)
+                self._offer(engine, request, request.arrival_s)
         return self._drained(None)
 
     def _send(self, request: Request, now: float) -> None:
@@ -196,9 +193,8 @@ class Cluster:
             return
         self._offer(engine, request, now)
 
-    def _offer(self, engine: Engine, request: Request, now: float | None = None) -> Run | None:
-        """Hands a request over at a time, its arrival where none is given; counts it where it is not taken."""
-        now = request.arrival_s if now is None else now
+    def _offer(self, engine: Engine, request: Request, now: float) -> Run | None:
+        """Hands a request over at a time; counts it where it is not taken."""
         if request.input_tokens + request.output_tokens > engine.longest:
             self.meter.too_long += 1
             return None
@@ -321,5 +317,5 @@ class _Asking:
             meter.submitted += 1
             if not meter.submitted & TOLD:
                 self.progress(meter.submitted)
-            if self.cluster._offer(self.engine, request):
+            if self.cluster._offer(self.engine, request, request.arrival_s):
                 return
