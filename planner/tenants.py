@@ -77,9 +77,9 @@ def plan_tenants(scenario: Scenario, devices: int | None = None) -> Report:
     raises: InputError where the scenario's parts do not go together
     """
     tenants, prefix = scenario.workload.tenants, scenario.workload.prefix
-    if tenants is None or prefix is None:
-        return estimate(scenario, devices)
     first = estimate(scenario, devices)
+    if tenants is None or prefix is None:
+        return first
     if why := _why_not(scenario, first):
         warned = f"what each scope of the prefix cache finds is not predicted: {why}"
         return first.model_copy(update={"warnings": (*first.warnings, warned)})
