@@ -1,13 +1,13 @@
 """How a search names its choices."""
 
+from planner.render.tables import ranks
 from planner.search_report import Choice, SpaceFacts
 
 
 def shape(choice: Choice) -> str:
     """'TP4 x DP2 EP8', or '1 device'."""
-    degrees = (("TP", choice.tp), ("PP", choice.pp), ("DP", choice.dp))
-    ranks = " x ".join(f"{name}{degree}" for name, degree in degrees if degree > 1) or "1 device"
-    return f"{ranks} EP{choice.ep}" if choice.ep > 1 else ranks
+    devices = ranks(choice.tp, choice.pp, choice.dp)
+    return f"{devices} EP{choice.ep}" if choice.ep > 1 else devices
 
 
 def named(space: SpaceFacts, choice: Choice) -> str:

@@ -283,10 +283,15 @@ def replicas(report: Report) -> str:
     facts, fleet = report.scenario, report.fleet
     if fleet is None:
         return facts.accelerator
-    degrees = (("TP", facts.tp), ("PP", facts.pp), ("DP", facts.dp))
-    shape = " x ".join(f"{name}{degree}" for name, degree in degrees if degree > 1) or "1 device"
     count = fleet.active_replicas + fleet.spare_replicas
+    shape = ranks(facts.tp, facts.pp, facts.dp)
     return f"{count:,} replica{'s' if count != 1 else ''} x {shape} = {fleet.devices:,} {facts.accelerator}"
+
+
+def ranks(tp: int, pp: int, dp: int) -> str:
+    """'TP4 x DP2', or '1 device'."""
+    degrees = (("TP", tp), ("PP", pp), ("DP", dp))
+    return " x ".join(f"{name}{degree}" for name, degree in degrees if degree > 1) or "1 device"
 
 
 def source_line(source: Source) -> str:
