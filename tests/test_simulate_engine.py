@@ -62,12 +62,12 @@ def engine_of(memory: Memory, rules: Rules, chunk_tokens: int = 0) -> tuple[Engi
 
 def check(engine: Engine) -> None:
     """No block is lost or used twice; nothing in use is queued."""
-    used = engine.used_units
+    used = engine.units_now()
     assert used in range(engine.pool.units + 1)
     if engine.sharing is None:
         return
     pool = engine.sharing.pool
-    pool.settle(engine._used(0))
+    pool.settle(engine.used(engine.growth.units(0)))
     assert pool.queued == pool.units - used
     assert sum(span.units for span in pool.queue) == pool.queued
     assert all(not span.refs and span.units >= len(span.keys) * span.each for span in pool.queue)
@@ -85,7 +85,7 @@ def simulate(engine: Engine, requests: list[Request]) -> list[Run | None]:
         runs.append(engine.submit(request, request.arrival_s))
     engine.advance(float("inf"))
     check(engine)
-    assert engine.requests == engine.used_units == 0
+    assert engine.requests == engine.units_now() == 0
     return runs
 
 
@@ -230,7 +230,7 @@ def test_a_failure_loses_what_runs_and_waits_and_the_cache() -> None:
     assert engine.requests == 6
     assert engine.cached_tokens(requests[0]) == 20
     assert set(engine.fail()) == set(runs)
-    assert (engine.requests, engine.used_units, engine.cached_tokens(requests[0])) == (0, 0, 0)
+    assert (engine.requests, engine.units_now(), engine.cached_tokens(requests[0])) == (0, 0, 0)
     assert engine.now >= 0.01
     again = [engine.submit(request, engine.now) for request in requests]
     engine.advance(float("inf"))
@@ -241,8 +241,10 @@ def test_a_failure_loses_what_runs_and_waits_and_the_cache() -> None:
 def test_a_request_longer_than_the_pool_or_the_context_is_refused() -> None:
     engine, _ = engine_of(Memory(20, ((4, 1),)), SMALL)
     assert engine.longest == 80
-    with pytest.raises(ValueError, match="81 tokens, of at most 80"):
-        engine.submit(Request(0.0, 80, 1), 0.0)
+    longest, longer = Request(0.0, 79, 1), Request(0.0, 80, 1)
+    assert (engine.takes(longest), engine.takes(longer)) == (True, False)
+    assert engine.submit(longer, 0.0) is None
+    assert engine.submit(longest, 0.0) is not None
     assert engine_of(Memory(2000, ((4, 1),)), SMALL)[0].longest == 100
 
 

@@ -10,6 +10,7 @@ from planner.simulate.hashes import Hashes
 from planner.simulate.pool import Held, PrefixPool
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory
+from planner.simulate.run import Run
 from tests.reference_engine import Block, Blocks
 
 
@@ -117,20 +118,27 @@ def test_no_block_is_lost_whatever_the_ids(source: Random, each: int, ids: int) 
 @settings(max_examples=100, deadline=None)
 def test_growth_is_the_sum_over_its_requests(source: Random, growing: tuple[tuple[int, int], ...]) -> None:
     growth, memory = Growth(growing), Memory(1, growing)
-    inside: list[list[int]] = []
+    inside: list[Run] = []
     for _ in range(80):
-        if inside and source.random() < 0.3:
-            growth.leave(inside.pop(source.randrange(len(inside)))[1])
-        elif source.random() < 0.5:
-            tokens = source.randint(1, 5000)
-            inside.append([tokens, growth.join(tokens)])
+        choice = source.random()
+        if inside and choice < 0.2:
+            growth.leave(inside.pop(source.randrange(len(inside))))
+        elif choice < 0.5 or not inside:
+            run = Run(Request(0.0, source.randint(1, 5000), 1), 0.0, None)
+            growth.join(run, source.randint(1, 2000))
+            inside.append(run)
         else:
-            steps = source.randint(1, 700)
-            growth.clock += steps
-            inside = [[tokens + steps, own] for tokens, own in inside]
+            growth.clock += source.randint(1, growth.ends[0] - growth.clock)
+            if growth.clock == growth.ends[0]:
+                ended = growth.ended()
+                assert ended == [run for run in inside if run.finish_at == growth.clock]
+                inside = [run for run in inside if run not in ended]
+        if source.random() < 0.2:
+            growth.rest()
+        tokens = [run.own + growth.clock for run in inside]
         ahead = source.choice([0, 1, source.randint(0, 2000)])
-        assert growth.tokens == sum(tokens for tokens, _ in inside)
-        assert growth.units(ahead) == sum(memory.grown(tokens + ahead) for tokens, _ in inside)
+        assert growth.tokens == sum(tokens)
+        assert growth.units(ahead) == sum(memory.grown(each + ahead) for each in tokens)
 
 
 def test_ids_are_joined_until_they_hold_whole_blocks() -> None:

@@ -1,9 +1,11 @@
 """Several replicas behind a router: where each request goes, and what fails under it."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import islice
+from operator import attrgetter
 from random import Random
 
 from planner.errors import InputError
@@ -16,12 +18,14 @@ from planner.units import ceil_div, show_seconds
 ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 SENT_AHEAD = 256
 """Requests that are sent, to all engines together, before these do their steps, which they then do faster."""
-TOLD = 4095
-"""Progress is told of every 4,096th request."""
+TOLD = 4096
+"""Requests between two tellings of progress."""
 MATCH_SHARE = 0.3
 """Of a prompt's tokens that a replica must hold for a request to follow its prefix."""
 IMBALANCE_REQUESTS, IMBALANCE_RATIO = 64, 1.5
 """Beyond both, the replica with fewest requests is chosen whatever it holds."""
+
+_arrival_s = attrgetter("arrival_s")
 
 MOST_FAILURES = 20_000
 """Of nodes, that a simulation goes through."""
@@ -139,36 +143,43 @@ class Cluster:
             self._break(now)
             meter.submitted += 1
             self._send(request, now)
-            if not meter.submitted & TOLD:
+            if not meter.submitted % TOLD:
                 progress(meter.submitted)
         return self._drained(now)
 
     def _in_turn(self, load: Load, progress: Callable[[int], None]) -> float:
         """Sends each request to the next engine, whatever they do; returns when the last one came."""
-        meter, series, engines = self.meter, self.meter.series, self.engines
-        first, end, count, now = self.mine.start, self.mine.stop, self.count, 0.0
-        bounded = engines[0].rules.max_queue is not None  # then it matters what is in the queue as a request comes
-        together = max(count, SENT_AHEAD)
-        for number, request in enumerate(load.requests()):
-            now = request.arrival_s
-            place = number % count
-            if request.scope:
-                meter.expect(request.scope)
-            if now >= series.next_s:
-                self._sample(now)
-            if not number % together:
-                for each in engines:
-                    each.advance(now)
-            if not first <= place < end:
-                continue
-            engine = engines[place - first]
-            meter.submitted += 1
-            if bounded:
-                engine.advance(now)
-            self._offer(engine, request, now)
-            if not meter.submitted & TOLD:
-                progress(meter.submitted)
+        meter, series, count, now, told = self.meter, self.meter.series, self.count, 0.0, 0
+        requests, together = load.requests(), ceil_div(SENT_AHEAD, count) * count
+        while batch := list(islice(requests, together)):
+            for scope in [request.scope for request in batch if request.scope]:
+                meter.expect(scope)
+            for engine in self.engines:
+                engine.advance(batch[0].arrival_s)
+            sent = 0
+            while sent < len(batch):
+                now = batch[sent].arrival_s
+                if now >= series.next_s:
+                    self._sample(now)
+                until = bisect_left(batch, series.next_s, sent, key=_arrival_s)
+                for place, engine in zip(self.mine, self.engines, strict=True):
+                    self._offer_all(engine, batch[sent + (place - sent) % count : until : count])
+                sent = until
+            now = batch[-1].arrival_s
+            if meter.submitted - told >= TOLD:
+                told = meter.submitted
+                progress(told)
         return now
+
+    def _offer_all(self, engine: Engine, requests: list[Request]) -> None:
+        """Hands requests over as they come, ahead of time where the queue is not bounded."""
+        bounded, delay_s = engine.rules.max_queue is not None, self.delay_s
+        self.meter.submitted += len(requests)
+        for request in requests:
+            if bounded:  # then it matters what is in the queue as a request comes
+                engine.advance(request.arrival_s)
+            if engine.submit(request, request.arrival_s + delay_s) is None:
+                self._refused(engine, request)
 
     def run_closed(self, loop: ClosedLoop, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Users who each ask one replica again when it has answered.
@@ -195,13 +206,16 @@ class Cluster:
 
     def _offer(self, engine: Engine, request: Request, now: float) -> Run | None:
         """Hands a request over at a time; counts it where it is not taken."""
-        if request.input_tokens + request.output_tokens > engine.longest:
-            self.meter.too_long += 1
-            return None
         run = engine.submit(request, now + self.delay_s)
         if run is None:
-            self.meter.turned_away += 1
+            self._refused(engine, request)
         return run
+
+    def _refused(self, engine: Engine, request: Request) -> None:
+        if engine.takes(request):
+            self.meter.turned_away += 1
+        else:
+            self.meter.too_long += 1
 
     def _chosen(self, request: Request, now: float) -> Engine | None:
         """The engine that a request goes to, brought up to now; None where none works."""
@@ -263,7 +277,7 @@ class Cluster:
                     at_s,
                     running=sum(len(engine.running) for engine in self.engines),
                     waiting=sum(engine.waiting_at(at_s) for engine in self.engines),
-                    used_share=sum(engine.used_units for engine in self.engines) / units,
+                    used_share=sum(engine.units_now() for engine in self.engines) / units,
                     submitted=meter.submitted,
                     done=meter.done_count,
                     units=units,
@@ -315,7 +329,7 @@ class _Asking:
         for request in self.requests:
             request.arrival_s = now + self.think_s
             meter.submitted += 1
-            if not meter.submitted & TOLD:
+            if not meter.submitted % TOLD:
                 self.progress(meter.submitted)
             if self.cluster._offer(self.engine, request, request.arrival_s):
                 return

@@ -12,7 +12,7 @@ from math import ceil, sqrt
 from planner.simulate.hashes import Hashes
 from planner.simulate.requests import Request
 from planner.simulate.room import Room
-from planner.simulate.rules import MOST_TOKENS, Memory, Rules
+from planner.simulate.rules import Memory, Rules
 from planner.simulate.run import Observer, Run
 from planner.simulate.sprint import sprint
 from planner.simulate.steps import StepTimes
@@ -34,10 +34,6 @@ class Engine(Room):
         self.longest = memory.longest_of(rules)
         """Tokens of the longest request that it takes, input and output together."""
         self.waiting: deque[Run] = deque()
-        self.ending: dict[int, list[Run]] = {}
-        """Decoding ones by Growth.clock after their last step."""
-        self.ends: list[int] = []
-        """A heap of its keys."""
         self.deadlines: list[tuple[float, int, Run]] = []
         """A heap, where requests are cancelled after a time."""
         self.submitted = 0
@@ -50,23 +46,21 @@ class Engine(Room):
         """sprint may be tried."""
 
     def submit(self, request: Request, seen_s: float) -> Run | None:
-        """A request that is in the queue from a time on, to which `advance` has come; None: the queue is full.
-
-        raises: ValueError for one that is too long
-        """
-        rules = self.rules
-        if rules.max_queue is not None and len(self.waiting) >= rules.max_queue:
-            return None
-        hashes = self.hashes
+        """A request that is in the queue from a time on, to which `advance` has come; None: too long, or queue full."""
+        rules, hashes = self.rules, self.hashes
         parts = hashes.parts(request) if hashes is not None and request.hash_ids and rules.prefix_caching else None
         run = Run(request, seen_s, parts)
-        if run.tokens > self.longest:
-            raise ValueError(f"a request of {run.tokens:,} tokens, of at most {self.longest:,}")
+        if run.tokens > self.longest or (rules.max_queue is not None and len(self.waiting) >= rules.max_queue):
+            return None
         self.waiting.append(run)
         if rules.timeout_s is not None:
             self.submitted += 1
             heappush(self.deadlines, (request.arrival_s + rules.timeout_s, self.submitted, run))
         return run
+
+    def takes(self, request: Request) -> bool:
+        """Whether a request is not too long."""
+        return request.input_tokens + request.output_tokens <= self.longest
 
     @property
     def requests(self) -> int:
@@ -97,7 +91,7 @@ class Engine(Room):
             elif self.leaving:
                 target = self.began  # one step: those that leave then make room
             if growth.batch:
-                self.stride(target)
+                self.decode(target)
             elif self.began < self.now:
                 self._pause()
             elif target < until:
@@ -131,11 +125,13 @@ class Engine(Room):
         """One step with prompts; of decodes alone where none can start."""
         growth, mixes = self.growth, self.rules.mixes
         ahead = 1 if mixes and growth.batch else 0
-        free = self._free(ahead) if self.promised > self.sure_tokens else MOST_TOKENS
+        grown = growth.units(ahead)
+        free = self._free(grown)
         preempted = free < 0
         if preempted:
             self._make_room()
-            free = self._free(ahead)
+            grown = growth.units(ahead)
+            free = self._free(grown)
         batch = growth.batch if mixes else 0
         room = self.rules.max_tokens - batch
         prompts: list[tuple[int, int]] = []
@@ -149,20 +145,20 @@ class Engine(Room):
             else:
                 room -= self._compute(partial, new, prompts)
         if not preempted and room and self.partial is None:
-            self._start_waiting(room, ahead, prompts)
+            self._start_waiting(room, grown, prompts)
         if prompts:
             self._run_prompts(batch, prompts)
         elif growth.batch:
-            self.stride(self.began)
+            self.decode(self.began)
         else:
             self._pause()
 
-    def _start_waiting(self, room: int, ahead: int, prompts: list[tuple[int, int]]) -> None:
+    def _start_waiting(self, room: int, grown: int, prompts: list[tuple[int, int]]) -> None:
         """Requests that wait, in order, as long as slots, tokens and memory last."""
         waiting, running = self.waiting, self.running
         while waiting and room and waiting[0].seen_s <= self.began and len(running) < self.most_running:
             run = waiting[0]
-            if not self._start(run, room, ahead):
+            if not self._start(run, room, grown):
                 return
             waiting.popleft()
             self.lack = 0
@@ -195,7 +191,7 @@ class Engine(Room):
         if batch:
             self.observer.steps(seconds, batch)
             growth.clock += 1
-            if self.ends[0] <= growth.clock:
+            if growth.ends[0] <= growth.clock:
                 self.finish()
         elif decoding and not self.stalled:
             self.stalled.append((self.began, decoding))
@@ -211,77 +207,76 @@ class Engine(Room):
 
     def answer(self, run: Run, steps: int) -> None:
         """A prompt is done: from now on every step gives a token, if any is left to give."""
-        if not steps:
-            self._end(run)
-            return
-        growth, ending = self.growth, self.ending
-        run.own = growth.join(run.prompt)
-        at = run.finish_at = growth.clock + steps
-        if at in ending:
-            ending[at].append(run)
-        else:
-            ending[at] = [run]
-            heappush(self.ends, at)
-
-    def stride(self, target: float) -> None:
-        """Steps of decodes alone: up to the first scheduled at a time or later, or that ends a request."""
-        growth, late = self.growth, self.rules.sees_late
-        batch, steps = growth.batch, self.ends[0] - growth.clock
-        seconds, slope = self.times.decode(batch, batch * growth.clock + growth.offset)
-        wanted = target - self.now
-        if wanted <= 0:
-            steps = 1
-        elif steps * seconds > wanted and (enough := _steps_in(wanted, seconds, slope) + late) < steps:
-            steps = enough
-        if steps > LONGEST_STRIDE:
-            steps = LONGEST_STRIDE
-        if self.promised > self.sure_tokens and self._free(steps) < 0:
-            steps = self._steps_that_fit(steps)
-            if not steps:
-                self._make_room()
-                batch, steps = growth.batch, 1
-                if not batch:
-                    self._pause()
-                    return
-                seconds, slope = self.times.decode(batch, growth.tokens)
-        last = seconds + slope * (steps - 1)
-        taken = steps * (seconds + last) / 2
-        self.now += taken
-        self.began = self.now - last if late else self.now
-        self.busy_s += taken
-        growth.clock += steps
-        if self.stalled:
-            for since_s, waited in self.stalled:
-                self.observer.steps(self.now - taken + seconds - since_s, waited)
-            self.stalled.clear()
-            taken, steps = taken - seconds, steps - 1
         if steps:
-            self.observer.steps(taken / steps, steps * batch)
-        if self.leaving:
-            self.let_go()
-        if self.ends[0] <= growth.clock:
-            self.finish()
+            self.growth.join(run, steps)
+        else:
+            self.end([run])
+
+    def decode(self, target: float) -> None:
+        """Steps of decodes alone up to the first scheduled at a time or later, or to where one who waits may be seen.
+
+        They are done as many at once as end no request before the last of them.
+        """
+        growth, late, waiting = self.growth, self.rules.sees_late, self.waiting
+        ends, priced, observe = growth.ends, self.times.decode, self.observer.steps
+        while True:
+            batch, clock = growth.batch, growth.clock
+            steps = ends[0] - clock
+            seconds, slope = priced(batch, batch * clock + growth.offset)
+            wanted = target - self.now
+            if wanted <= 0:
+                steps = 1
+            elif steps * seconds > wanted and (enough := _steps_in(wanted, seconds, slope) + late) < steps:
+                steps = enough
+            if steps > LONGEST_STRIDE:
+                steps = LONGEST_STRIDE
+            if self.promised > self.sure_tokens and self._free(growth.units(steps)) < 0:
+                steps = self._steps_that_fit(steps)
+                if not steps:
+                    self._make_room()
+                    batch, steps = growth.batch, 1
+                    if not batch:
+                        self._pause()
+                        return
+                    seconds, slope = priced(batch, growth.tokens)
+            last = seconds + slope * (steps - 1)
+            taken = steps * (seconds + last) / 2
+            self.now = now = self.now + taken
+            self.began = began = now - last if late else now
+            self.busy_s += taken
+            growth.clock = clock + steps
+            if self.stalled:
+                for since_s, waited in self.stalled:
+                    observe(now - taken + seconds - since_s, waited)
+                self.stalled.clear()
+                taken, steps = taken - seconds, steps - 1
+            if steps:
+                observe(taken / steps, steps * batch)
+            if self.leaving:
+                self.let_go()
+            if ends[0] <= growth.clock:
+                self.finish()
+            if began >= target or not growth.batch or (waiting and waiting[0].seen_s < target):
+                return
 
     def _make_room(self) -> None:
         """Preempts those that started last until the others can take one more step."""
-        while self.promised > self.sure_tokens and self._free(1) < 0:
+        while self.promised > self.sure_tokens and self._free(self.growth.units(1)) < 0:
             self._preempt(next(reversed(self.running)))
 
     def finish(self) -> None:
         """Requests that got their last token in the step just done."""
-        growth, ends = self.growth, self.ends
-        while ends and ends[0] <= growth.clock:
-            for run in self.ending.pop(heappop(ends)):
-                growth.leave(run.own)
-                run.prefilled = growth.clock + run.own
-                self._end(run)
+        self.end(self.growth.ended())
         if not self.rules.sees_late:
             self.let_go()
 
-    def _end(self, run: Run) -> None:
-        run.ended = True
-        self.leaving.append(run)
-        self.observer.done(run, self.now)
+    def end(self, runs: list[Run]) -> None:
+        """They got their last token in the step just done."""
+        now, done = self.now, self.observer.done
+        self.leaving += runs
+        for run in runs:
+            run.ended = True
+            done(run, now)
 
     def let_go(self) -> None:
         """The blocks and slots of requests that have ended."""
@@ -311,10 +306,8 @@ class Engine(Room):
             self.partial = None
         else:
             growth = self.growth
-            self.ending[run.finish_at].remove(run)
+            growth.leave(run)
             run.emitted = run.request.output_tokens - (run.finish_at - growth.clock)
-            run.prefilled = growth.clock + run.own
-            growth.leave(run.own)
             if self.stalled:
                 since_s, waited = self.stalled.pop()
                 if waited > 1:

@@ -17,8 +17,8 @@ FIRST_EVERY_S = 1 / 64
 MOST_SCOPES = 10_000
 """Scopes whose hits are counted one by one; those that come later are counted together."""
 OTHER_SCOPES = "(others)"
-COUNTED_AT_ONCE = 4096
-"""Requests that have ended: they are counted faster together."""
+COUNTED_AT_ONCE = 512
+"""Requests that have ended: they are counted faster together, but not so many that caches cannot hold them."""
 COUNTS = (
     "submitted", "counted", "good", "in_time", "too_long", "turned_away", "cancelled_count", "restarted",
     "input_tokens", "output_tokens", "cached_tokens", "preemptions",
@@ -199,9 +199,8 @@ class Meter:
         in_time = [run for run in runs if self._in_time(run)] if self.limits.ttft_s is not None else runs
         self.in_time += len(in_time)
         self.good += sum(map(self._steady, in_time)) if self.limits.tpot_s is not None else len(in_time)
-        for run in runs:
-            if run.parts or run.request.scope:
-                self._hits(run.request.scope, run.request.input_tokens, run.cached)
+        for run in [run for run in runs if run.parts or run.request.scope]:
+            self._hits(run.request.scope, run.request.input_tokens, run.cached)
 
     def _in_time(self, run: Run) -> bool:
         limit = self.limits.ttft_s

@@ -20,6 +20,8 @@ class Room:
         self.sure_tokens, self.margin = memory.sure_tokens()
         self.fixed = memory.whole if rules.reserves_answer else memory.fixed
         """Units that a request of so many tokens holds from its start to its end."""
+        self.has_fixed = bool(rules.reserves_answer or memory.bounded or memory.state_units)
+        """Any are."""
         self.running: dict[Run, None] = {}
         """In the order in which they started."""
         self.partial: Run | None = None
@@ -35,46 +37,50 @@ class Room:
         self.lack = 0
         """Units to be let go before the first one waiting can fit."""
 
-    @property
-    def used_units(self) -> int:
-        """Units in use."""
-        return self._used(0) + self.pool.shared
+    def units_now(self) -> int:
+        """Units in use, for one who asks seldom."""
+        used = self.used(self.growth.units(0)) + self.pool.shared
+        self.growth.rest()
+        return used
 
     def cached_tokens(self, request: Request) -> int:
         """Prompt tokens of a request that it would find here, to whole chunks."""
         return self.sharing.cached_tokens(request) if self.sharing is not None else 0
 
-    def _used(self, ahead: int) -> int:
-        """Units in use beside chunks, after so many more steps of the decodes."""
-        units = self.growth.units(ahead) + self.still
+    def used(self, grown: int) -> int:
+        """Units in use beside chunks.
+
+        grown: of the decodes, as Growth.units has them at the time that is asked for
+        """
+        units = grown + self.still
         if not self.rules.reserves_answer:
-            grown = self.memory.grown
+            grown_of = self.memory.grown
             for run in self.ready:
-                units += grown(run.prefilled)
+                units += grown_of(run.prefilled)
             for run in self.leaving:
-                units += grown(run.prefilled)
+                units += grown_of(run.prefilled)
             if self.partial is not None:
-                units += grown(self.partial.prefilled)
+                units += grown_of(self.partial.prefilled)
         return units
 
-    def _free(self, ahead: int) -> int:
-        """Units that none uses after so many more steps of the decodes; negative where they lack."""
-        return self.pool.units - self.pool.shared - self._used(ahead)
+    def _free(self, grown: int) -> int:
+        """Units that none uses, likewise; negative where they lack."""
+        return self.pool.units - self.pool.shared - self.used(grown)
 
-    def _start(self, run: Run, room: int, ahead: int) -> bool:
+    def _start(self, run: Run, room: int, grown: int) -> bool:
         """Takes what is cached of a prompt, and what does not grow; False where it does not fit."""
         sharing, fixed = self.sharing, self.fixed(run.tokens)
         promised = self.promised + run.tokens + self.margin
         if promised <= self.sure_tokens and run.parts is None and run.left is None:
             pass  # nothing to find, and it surely fits
         elif sharing is not None:
-            used = self._used(ahead)
+            used = self.used(grown)
             sharing.pool.settle(used)
             found = sharing.find(run)
             if not self._allows(run, room, found.tokens, fixed - found.shared + found.idle, used):
                 return False
             sharing.take(run, found)
-        elif not self._allows(run, room, 0, fixed, self._used(ahead)):
+        elif not self._allows(run, room, 0, fixed, self.used(grown)):
             return False
         self.promised = promised
         self.still += fixed - run.shared
@@ -105,7 +111,7 @@ class Room:
         low, high = 0, steps
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._free(middle) < 0 else (middle, high)
+            low, high = (low, middle) if self._free(self.growth.units(middle)) < 0 else (middle, high)
         return low
 
     def _release(self, run: Run, *, again: bool = False) -> None:

@@ -124,6 +124,8 @@ class Sharing:
             run.left = self.pool.drop(full)
         else:
             self.pool.waste(own)
+        if run.parts is None:
+            return own
         freed = own + self.pool.free(run.held)
         run.held, run.made, run.shared = [], None, 0
         return freed

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def sprint(engine: "Engine", until: float) -> None:
     """Runs steps that are scheduled before a time, as far as the common case holds."""
-    growth, waiting, running, ends = engine.growth, engine.waiting, engine.running, engine.ends
-    mixed, steps = engine.times.mixed, engine.observer.steps
+    growth, waiting, running = engine.growth, engine.waiting, engine.running
+    mixed, observe = engine.times.mixed, engine.observer.steps
     while engine.began < until:
         batch = growth.batch
         seen_s = waiting[0].seen_s if waiting else until
         if seen_s > engine.began:
             if not batch or (waiting and len(running) >= engine.most_running):
                 return
-            engine.stride(seen_s if seen_s < until else until)
+            engine.decode(seen_s if seen_s < until else until)
             continue
         started = starting(engine, batch)
         if not started:
@@ -34,36 +34,37 @@ def sprint(engine: "Engine", until: float) -> None:
             waiting.popleft()
             running[run] = None
             run.started_s = now
-            run.prefilled = run.prompt
         engine.now = now = now + seconds
         engine.busy_s += seconds
         if engine.leaving:
             engine.let_go()
         if batch:
-            steps(seconds, batch)
+            observe(seconds, batch)
             growth.clock += 1
-            if ends[0] <= growth.clock:
+            if growth.ends[0] <= growth.clock:
                 engine.finish()
         for run in started:
             run.first_s = now
+            run.prefilled = run.prompt
             engine.answer(run, run.request.output_tokens - 1)
 
 
 def starting(engine: "Engine", batch: int) -> list[Run]:
     """Requests that start in a step with so many decodes; none where the common case does not hold for all of them."""
     room, promised, margin = engine.rules.max_tokens - batch, engine.promised, engine.margin
-    began, free, fixed = engine.began, engine.most_running - len(engine.running), 0
+    began, most = engine.began, engine.most_running - len(engine.running)
     started: list[Run] = []
     for run in engine.waiting:
-        if run.seen_s > began or len(started) >= free:
+        if run.seen_s > began or len(started) >= most:
             break
         promised += run.tokens + margin
         room -= run.prompt
         if room < 0 or promised > engine.sure_tokens or run.preemptions:
             return []
-        run.fixed = engine.fixed(run.tokens)
-        fixed += run.fixed
         started.append(run)
     engine.promised = promised
-    engine.still += fixed
+    if engine.has_fixed:
+        for run in started:
+            run.fixed = engine.fixed(run.tokens)
+            engine.still += run.fixed
     return started

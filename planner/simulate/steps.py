@@ -17,6 +17,9 @@ EXACT_TOKENS = 256
 TOKEN_GRID = 64
 CONTEXT_GRID = 512
 """Between these lengths of context a decode's attention is linear."""
+EVEN_CELLS = 5
+"""Cells of a grid whose number has so many binary digits are of its own width, those of each further one twice as wide:
+no wider than a sixteenth of what they stand for."""
 MOST_ENTRIES = 2**17
 """Of a table; when it is full it starts anew."""
 
@@ -55,12 +58,14 @@ class StepTimes:
         self._ranks = replica.work.ranks.dp
         self._overlapped = replica.steps_in_flight > 1
         self._shared = Table(self._shared_s)
-        self._outputs = Table(self._outputs_s)
+        self._ends = Table(self._end_s)
         self._prompts = Table(self._prompt_line)
-        self._hosts = Table(self._host_s)
+        self._prompt_points = Table(self._prompt_point_s)
         self._launches_s = replica.times.launched_s(0.0, replica.work.kernels)
-        self._attention = Table(partial(self._attention_line, beside_prompts=False))
-        self._beside = Table(partial(self._attention_line, beside_prompts=True))
+        self._attention, self._beside = (
+            Table(partial(self._attention_line, Table(partial(self._attention_s, beside_prompts=beside_prompts))))
+            for beside_prompts in (False, True)
+        )
         self._decodes = Table(self._decode_line)
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
@@ -77,8 +82,8 @@ class StepTimes:
         """A decode step of a batch between two lengths of context: by cached tokens of all, and at least so long."""
         batch, _ = place
         start, slope = self._attention[place]
-        host, least = self._hosts[batch]
-        return self._shared[batch] + self._outputs[batch] + host + start, slope, least
+        outputs, host, least = self._ends[batch]
+        return self._shared[batch] + outputs + host + start, slope, least
 
     def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
         """A step of prompts, with decodes or alone [s].
@@ -93,65 +98,75 @@ class StepTimes:
             attention = start + slope * kv_tokens
         for new, prior in prompts:
             tokens += new
-            attention += self._prompt_s(new, prior)
-        outputs = batch + len(prompts)
-        device = self._shared[tokens] + self._outputs[outputs] + attention
-        host, least = self._hosts[outputs]
+            start, slope = self._prompts[new, prior.bit_length()]
+            attention += start + slope * prior
+        outputs, host, least = self._ends[batch + len(prompts)]
+        device = self._shared[tokens] + outputs + attention
         seconds = (device if device > self._launches_s else self._launches_s) + host
         return seconds if seconds > least else least
 
-    def _host_s(self, outputs: int) -> tuple[float, float]:
-        """(what the host's work adds to a step [s], what it and the streaming of tokens take at least [s])."""
-        times = self.replica.times
-        added = 0.0 if self._overlapped else times.hosted_s(0.0, outputs, overlapped=False)
-        return added, max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
+    def _attention_line(self, points: Table[tuple[int, int], float], place: tuple[int, int]) -> Line:
+        """Attention of a batch of decodes in a cell of contexts, by cached tokens of all.
 
-    def _attention_line(self, place: tuple[int, int], *, beside_prompts: bool) -> Line:
-        """Attention of a batch of decodes between two lengths of context, by cached tokens of all."""
+        points: the same at lengths of context that are multiples of CONTEXT_GRID
+        """
         batch, cell = place
-        steps = (Step(batch, float(at * CONTEXT_GRID), beside_prompts=beside_prompts) for at in (cell, cell + 1))
-        first, last = (self._mixers_s(step) for step in steps)
-        slope = (last - first) / (CONTEXT_GRID * batch)
-        return first - slope * cell * CONTEXT_GRID * batch, slope
+        low, width = _cell(cell, 1)
+        first, last = points[batch, low], points[batch, low + width]
+        slope = (last - first) / (width * CONTEXT_GRID * batch)
+        return first - slope * low * CONTEXT_GRID * batch, slope
+
+    def _attention_s(self, place: tuple[int, int], *, beside_prompts: bool) -> float:
+        batch, cell = place
+        return self._mixers_s(Step(batch, float(cell * CONTEXT_GRID), beside_prompts=beside_prompts))
 
     def _shared_s(self, tokens: int) -> float:
         """What depends on the number of tokens alone, beyond EXACT_TOKENS between numbers of the grid."""
-        low, over = divmod(tokens, TOKEN_GRID)
-        if over and tokens > EXACT_TOKENS:
-            first, last = self._shared[low * TOKEN_GRID], self._shared[(low + 1) * TOKEN_GRID]
-            return first + (last - first) * over / TOKEN_GRID
+        low, width = _cell(tokens, TOKEN_GRID)
+        if low < tokens and tokens > EXACT_TOKENS:
+            first, last = self._shared[low], self._shared[low + width]
+            return first + (last - first) * (tokens - low) / width
         meter = Meter()
         self.replica.prices.shared(meter, tokens, tokens * self._ranks)
         return self._seconds_of(meter.terms())
 
-    def _outputs_s(self, outputs: int) -> float:
-        meter = Meter()
+    def _end_s(self, outputs: int) -> tuple[float, float, float]:
+        """(output head [s], what the host's work adds [s], what it and the streaming of tokens take at least [s])."""
+        meter, times = Meter(), self.replica.times
         self.replica.prices.outputs(meter, outputs)
-        return self._seconds_of(meter.terms())
-
-    def _prompt_s(self, new: int, prior: int) -> float:
-        """Attention of a prompt's chunk, between chunks of the grid's lengths where it is not short."""
-        octave = prior.bit_length()
-        low, over = divmod(new, TOKEN_GRID)
-        if not low or not over:
-            start, slope = self._prompts[new, octave]
-            return start + slope * prior
-        start, slope = self._prompts[low * TOKEN_GRID, octave]
-        more, steeper = self._prompts[(low + 1) * TOKEN_GRID, octave]
-        first = start + slope * prior
-        return first + (more + steeper * prior - first) * over / TOKEN_GRID
+        added = 0.0 if self._overlapped else times.hosted_s(0.0, outputs, overlapped=False)
+        least = max(times.hosted_s(0.0, outputs, overlapped=True), times.server_token_s * outputs)
+        return self._seconds_of(meter.terms()), added, least
 
     def _prompt_line(self, place: tuple[int, int]) -> Line:
-        """Attention of so many new tokens after cached ones whose number has so many binary digits, by that number."""
+        """Attention of so many new tokens after cached ones whose number has so many binary digits, by that number.
+
+        A chunk that is not short lies between chunks of the grid's lengths.
+        """
         new, octave = place
+        low, width = _cell(new, TOKEN_GRID)
+        if 0 < low < new:
+            (start, slope), (more, steeper) = self._prompts[low, octave], self._prompts[low + width, octave]
+            share = (new - low) / width
+            return start + (more - start) * share, slope + (steeper - slope) * share
         if not octave:
-            return self._mixers_s(Step(0, 0.0, (Prompt(new, 0),))), 0.0
-        low, high = 1 << octave - 1, 1 << octave
-        first, last = (self._mixers_s(Step(0, 0.0, (Prompt(new, prior),))) for prior in (low, high))
-        slope = (last - first) / (high - low)
-        return first - slope * low, slope
+            return self._prompt_points[new, 0], 0.0
+        near, far = 1 << octave - 1, 1 << octave
+        first, last = self._prompt_points[new, near], self._prompt_points[new, far]
+        slope = (last - first) / (far - near)
+        return first - slope * near, slope
+
+    def _prompt_point_s(self, place: tuple[int, int]) -> float:
+        new, prior = place
+        return self._mixers_s(Step(0, 0.0, (Prompt(new, prior),)))
 
     def _mixers_s(self, step: Step) -> float:
         meter = Meter()
         self.replica.prices.mixers(meter, step)
         return self._seconds_of(meter.terms())
+
+
+def _cell(number: int, grid: int) -> tuple[int, int]:
+    """(where the cell begins that a number lies in, its width): wider ones for larger numbers."""
+    width = grid << max(0, (number // grid).bit_length() - EVEN_CELLS)
+    return number // width * width, width

@@ -6,8 +6,8 @@ for request in trace.requests(): ...
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
-from operator import itemgetter
+from itertools import islice, pairwise
+from operator import itemgetter, le
 from pathlib import Path
 
 from planner.documents import read_blocks
@@ -97,21 +97,31 @@ class Trace:
         start_s, last_s, count = 0.0, -1.0, 0
         for first_line, rows in self._lists():
             if last_s < 0:
-                start_s = rows[0][0]
-            for line, (time_s, given, produced, hash_ids, scope) in enumerate(rows, first_line):
-                if time_s < last_s:
-                    raise InputError(
-                        f"{self.path}:{line}: comes {last_s - time_s:.6g} s before the request above it; lines must be "
-                        "in order of arrival"
-                    )
-                last_s = time_s
+                start_s = last_s = rows[0][0]
+            last_s = self._checked_order(first_line, rows, last_s)
+            before = count
+            for time_s, given, produced, hash_ids, scope in rows:
                 if given and produced:
-                    yield Request(time_s - start_s, given, produced, hash_ids, scope)
                     count += 1
-                else:
-                    self.tally.empty += 1
+                    yield Request(time_s - start_s, given, produced, hash_ids, scope)
+            self.tally.empty += len(rows) - (count - before)
         if not count:
             raise InputError(f"{self.path}: holds no request with an input and an output", *self.tally.facts())
+
+    def _checked_order(self, first_line: int, rows: list[Row], last_s: float) -> float:
+        """When the last of rows came, none of which comes before the one above it.
+
+        raises: InputError with the line that does
+        """
+        times = [last_s, *map(itemgetter(0), rows)]
+        if not all(map(le, times, islice(times, 1, None))):
+            for line, (above_s, at_s) in enumerate(pairwise(times), first_line):
+                if at_s < above_s:
+                    raise InputError(
+                        f"{self.path}:{line}: comes {above_s - at_s:.6g} s before the request above it; lines must be "
+                        "in order of arrival"
+                    )
+        return float(times[-1])
 
     def _lists(self) -> Iterator[tuple[int, list[Row]]]:
         """(number of the first line, rows) of lines that follow one another."""
