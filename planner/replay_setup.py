@@ -22,7 +22,7 @@ from planner.serving import Replica
 from planner.simulate.replay import Machine, Replayed, replay
 from planner.simulate.replay_fit import Factors
 from planner.simulate.requests import Request
-from planner.simulate.setting import memory_of, rules_of
+from planner.simulate.setting import memory_of, rules_of, shares_experts
 from planner.simulate.steps import StepTimes
 from planner.units import GIB, ceil_div
 from planner.validate import PRICE, check_configs
@@ -159,7 +159,7 @@ def _machine(deployment: Deployment, meta: Meta) -> tuple[Machine, Replica]:
         memory = replace(memory, units=meta.num_gpu_blocks - deployment.scenario.engine.null_blocks)
     if memory.units < 1:
         raise InputError(f"{deployment.scenario.model.name} leaves no memory for a cache on this device")
-    return Machine(memory, rules, deployment.ranks.dp), replica
+    return Machine(memory, rules, deployment.ranks.dp, shares_experts(replica)), replica
 
 
 def _check_lengths(run: Recorded, machine: Machine, file: str) -> None:

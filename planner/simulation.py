@@ -174,7 +174,7 @@ def _try(
     if engines > MOST_ENGINES:
         raise InputError(f"fleet: {engines:,} engines are more than the {MOST_ENGINES:,} that a simulation keeps")
     apart = fleet.routing == ROUTINGS[0] and not fleet.fails and not isinstance(load, ClosedLoop)
-    parts = _parts(engines, jobs if apart and jobs is not None else 1)
+    parts = _parts(replicas, scenario.parallelism.dp, jobs if apart and jobs is not None else 1)
     work = partial(_run, scenario, load, fleet, engines, progress=progress if len(parts) == 1 else None)
     first, *others = each_done(work, parts, jobs)
     for other in others:
@@ -183,10 +183,10 @@ def _try(
     return Trial(fields, first.meter, tuple(_misses(scenario, fields)))
 
 
-def _parts(engines: int, jobs: int) -> list[range]:
-    """Engines that one worker simulates: as many as another, or one more."""
-    count = min(engines, jobs)
-    return [range(engines * i // count, engines * (i + 1) // count) for i in range(count)]
+def _parts(replicas: int, ranks: int, jobs: int) -> list[range]:
+    """Engines that one worker simulates: those of as many replicas as another's, or of one more."""
+    count = min(replicas, jobs)
+    return [range(replicas * i // count * ranks, replicas * (i + 1) // count * ranks) for i in range(count)]
 
 
 def _run(
@@ -212,6 +212,7 @@ def _run(
         delay_s=setting.times.replica.times.server_request_s,
         failures=_failures(scenario, setting.ranks, fleet.seed) if fleet.fails else None,
         mine=mine,
+        together=setting.together,
     )
     told = progress or (lambda _done: None)
     result = cluster.run_closed(load, told) if isinstance(load, ClosedLoop) else cluster.run(load, told)

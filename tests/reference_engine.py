@@ -20,7 +20,7 @@ class Times(Protocol):
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
         """(a step of decodes alone, what the next one takes more)."""
 
-    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
+    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]], everywhere: int | None = None) -> float:
         """A step with prompts."""
 
 
@@ -143,34 +143,19 @@ class ReferenceEngine:
 
     def run(self, requests: list[Request]) -> list[Naive]:
         """Every request, in order of arrival, and what became of it."""
-        self.coming = deque(requests)
-        now, under_way, end_s = 0.0, None, 0.0
-        while self.coming or self.waiting or self.running:
-            step = self._schedule(now)
-            if under_way is not None:  # it ends, and the one just scheduled starts
-                now = end_s
-                self._end(under_way, now)
-            if step:
-                for part in step:
-                    part.run.started_s = now if part.run.started_s < 0 else part.run.started_s
-                end_s = now + self._seconds(step)
-            elif under_way is None and (self.coming or self.waiting):
-                now = self._next_event(now)
-            under_way = step or None
-            if under_way and not self.rules.sees_late:
-                now, under_way = end_s, None
-                self._end(step, now)
+        run_together([self], [requests], shares=False)
         return self.all
 
-    def _seconds(self, step: Step) -> float:
+    def seconds(self, step: Step, everywhere: int | None) -> float:
+        """How long a step takes; everywhere: tokens of all engines' steps, where any has a prompt beside another."""
         decodes = [part for part in step if part.decodes]
         prompts = [(part.new, part.prior) for part in step if not part.decodes]
         kv_tokens = sum(part.prior for part in decodes)
-        if prompts:
-            return self.times.mixed(len(decodes), kv_tokens, prompts)
-        return self.times.decode(len(decodes), kv_tokens)[0]
+        if prompts or (everywhere is not None and decodes):
+            return self.times.mixed(len(decodes), kv_tokens, prompts, everywhere)
+        return self.times.decode(len(decodes), kv_tokens)[0] if decodes else 0.0
 
-    def _end(self, step: Step, now: float) -> None:
+    def end(self, step: Step, now: float) -> None:
         """What a step gave."""
         for run in (part.run for part in step if part.gives and not part.run.outcome):
             run.given += 1
@@ -182,7 +167,8 @@ class ReferenceEngine:
                     self.running.remove(run)
                     self._give_back(run)
 
-    def _next_event(self, now: float) -> float:
+    def next_event(self, now: float) -> float:
+        """When something changes if no step runs."""
         times = [self.coming[0].arrival_s] if self.coming else []
         if self.rules.timeout_s is not None:
             times += [run.request.arrival_s + self.rules.timeout_s for run in self.waiting]
@@ -215,7 +201,7 @@ class ReferenceEngine:
             else:
                 self.waiting.remove(run)
 
-    def _schedule(self, now: float) -> Step:
+    def schedule(self, now: float) -> Step:
         """The next step, from what is known now."""
         self._arrive(now)
         self._cancel(now)
@@ -331,3 +317,38 @@ class ReferenceEngine:
             for block, name in zip(run.blocks[: run.computed // self.memory.growing[0][0]], run.names, strict=False):
                 if block.hash is None:
                     self.pool.name(block, name)
+
+
+def run_together(engines: Sequence[ReferenceEngine], loads: Sequence[list[Request]], *, shares: bool = True) -> None:
+    """Requests of engines whose steps begin together and are as long as the longest, to the last one's end.
+
+    shares: experts, which see the tokens of all where any has a prompt
+    """
+    for engine, load in zip(engines, loads, strict=True):
+        engine.coming = deque(load)
+    now, under_way, end_s = 0.0, None, 0.0
+    late = engines[0].rules.sees_late
+    while any(engine.coming or engine.waiting or engine.running for engine in engines):
+        steps = [engine.schedule(now) for engine in engines]
+        if under_way is not None:  # it ends, and the one just scheduled starts
+            now = end_s
+            for engine, step in zip(engines, under_way, strict=True):
+                engine.end(step, now)
+        if any(steps):
+            for part in (part for step in steps for part in step):
+                part.run.started_s = now if part.run.started_s < 0 else part.run.started_s
+            end_s = now + _longest_s(engines, steps, shares=shares)
+        elif under_way is None and (idle := [engine for engine in engines if engine.coming or engine.waiting]):
+            now = min(engine.next_event(now) for engine in idle)
+        under_way = steps if any(steps) else None
+        if under_way and not late:
+            now, under_way = end_s, None
+            for engine, step in zip(engines, steps, strict=True):
+                engine.end(step, now)
+
+
+def _longest_s(engines: Sequence[ReferenceEngine], steps: Sequence[Step], *, shares: bool) -> float:
+    everywhere = None
+    if shares and any(not part.decodes for step in steps for part in step):
+        everywhere = sum(part.new for step in steps for part in step)
+    return max(engine.seconds(step, everywhere) for engine, step in zip(engines, steps, strict=True))

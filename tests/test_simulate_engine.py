@@ -1,6 +1,7 @@
 """The engine against a naive one: the same times, preemptions and hits on random loads; and what always holds."""
 
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import cast
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import strategies as st
 
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
+from planner.simulate.lockstep import Lockstep
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory, Rules
 from planner.simulate.run import Run
 from planner.simulate.steps import StepTimes
-from tests.reference_engine import Naive, ReferenceEngine
+from tests.reference_engine import Naive, ReferenceEngine, run_together
 
 TICK_S = 2.0**-20
 """Steps last multiples of it, so that sums of times are exact, and requests come between them."""
@@ -25,8 +27,8 @@ class EvenTimes:
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
         return TICK_S * (1000 + 16 * batch + 2 * kv_tokens), TICK_S * 2 * batch
 
-    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
-        more = sum(40 * new + new * (prior + new // 2) // 8 for new, prior in prompts)
+    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]], everywhere: int | None = None) -> float:
+        more = sum(40 * new + new * (prior + new // 2) // 8 for new, prior in prompts) + 7 * (everywhere or 0)
         return TICK_S * (1300 + 16 * batch + 2 * kv_tokens + 10 * len(prompts) + more)
 
 
@@ -179,6 +181,31 @@ def test_the_common_case_is_the_naive_engines_too_however_far_ahead_requests_are
     engine.advance(float("inf"))
     check(engine)
     assert [outcome(run, watch) for run in ahead] == [expected(run) for run in naive]
+
+
+@given(loads(), RULES, st.integers(10, 200), st.integers(1, 3), st.randoms(use_true_random=True))
+@EXAMPLES
+def test_ranks_that_share_experts_step_together_as_naive_ones_do(
+    requests: list[Request], rules: Rules, units: int, count: int, source: Random
+) -> None:
+    memory = Memory(units, ((4, 1),))
+    made = [engine_of(memory, rules) for _ in range(count)]
+    together = Lockstep([engine for engine, _ in made])
+    loads: list[list[Request]] = [[] for _ in made]
+    runs: list[list[Run | None]] = [[] for _ in made]
+    for request in requests:
+        place = source.randrange(count)
+        engine, _ = made[place]
+        engine.advance(request.arrival_s)
+        loads[place].append(request)
+        runs[place].append(engine.submit(request, request.arrival_s))
+        check(engine)
+    together.advance(float("inf"))
+    naive = [ReferenceEngine(memory, rules, EvenTimes()) for _ in made]
+    run_together(naive, loads)
+    for (engine, watch), each, other in zip(made, runs, naive, strict=True):
+        assert engine.requests == engine.units_now() == 0
+        assert [outcome(run, watch) for run in each] == [expected(run) for run in other.all]
 
 
 @given(loads(chunk=4), RULES, st.integers(10, 30))

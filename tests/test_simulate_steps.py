@@ -57,6 +57,20 @@ def test_steps_are_priced_within_one_percent(served: tuple[str, str, int, str]) 
         assert off(times.mixed(0, 0, chunks), each, 0, 0, prompts) < WITHIN
 
 
+@pytest.mark.parametrize("model", ["deepseek-r1", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("ranks", [1.0, 3.0, 8.0])
+def test_experts_see_the_tokens_of_the_ranks_that_have_prompts(model: str, ranks: float) -> None:
+    deployment = deploy(scenario(model, "h200-sxm", {"parallelism.dp": 8, "parallelism.ep": 8}))
+    each = replica_of(deployment, times_of(deployment))
+    times, source = StepTimes(each), random.Random(2)  # noqa: S311 - no secret
+    for _ in range(50):
+        batch, kv, new = source.randint(1, 200), source.randint(1, 9000), source.randint(1, 8192)
+        everywhere = 8 * batch + round(ranks * new)
+        price_s = step_of(each, 8 * batch, kv, (Prompt(new, 0),), ranks).seconds
+        price_s = max(price_s, each.times.server_token_s * (batch + 1))
+        assert times.mixed(batch, batch * kv, [(new, 0)], everywhere) == pytest.approx(price_s, rel=WITHIN)
+
+
 def test_a_decode_step_says_how_much_longer_the_next_one_takes() -> None:
     times = StepTimes(replica(*SERVED[0]))
     first, more = times.decode(100, 100 * 1000)

@@ -16,7 +16,7 @@ from planner.report import Report
 from planner.report_simulation import Simulation
 from planner.simulate import cluster, measures
 from planner.simulate.asked import Asked, load_of
-from planner.simulate.requests import ClosedLoop, Load
+from planner.simulate.requests import ClosedLoop, Listed, Load, Request
 from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
 from tests.scenarios import CHAT, ORACLES, scenario
 
@@ -457,6 +457,53 @@ def test_replicas_are_the_same_in_processes_of_their_own() -> None:
         here, apart = (simulate(planned, load, fleet, jobs=jobs).simulation for jobs in (1, 2))
         assert here is not None
         assert apart == here
+
+
+SHARED_EXPERTS = {"model": "qwen3-30b-a3b", "parallelism.dp": 2, "parallelism.ep": 2}
+
+
+@pytest.mark.parametrize(
+    ("asked", "fleet"),
+    [
+        (Asked(requests=FEW, rate_per_s=60), Fleet(replicas=2, max_queue=3, timeout_s=3.0)),
+        (Asked(requests=FEW, rate_per_s=60), Fleet(replicas=2, routing="least-loaded")),
+        (Asked(requests=FEW, users=60), Fleet(replicas=2, timeout_s=5.0)),
+        (Asked(trace=MOONCAKE), Fleet(replicas=2, routing="prefix-aware")),
+    ],
+)
+def test_ranks_that_share_experts_serve_every_request_too(asked: Asked, fleet: Fleet) -> None:
+    found = seen(ARRIVING, asked, fleet, **SHARED_EXPERTS)
+    assert found.engines == 4
+    assert found.submitted == found.completed + found.too_long + found.turned_away + found.cancelled
+    assert found.completed > 0
+
+
+def test_a_rank_waits_for_the_prompts_of_those_that_share_its_experts() -> None:
+    """The second rank answers one long request, while the first gets prompts."""
+    requests = [Request(0.0, 10, 1), Request(0.0, 10, 400)]
+    for turn in range(1, 11):
+        requests += [Request(0.2 * turn, 8000, 1), Request(0.2 * turn, 1, 1)]
+    shared = simulate(
+        scenario("qwen3-30b-a3b", overrides={"workload": ARRIVING, "parallelism.dp": 2, "parallelism.ep": 2}),
+        Listed(requests), ONE,
+    ).simulation  # fmt: skip
+    dense = simulate(
+        scenario("llama-3.1-8b", overrides={"workload": ARRIVING, "parallelism.dp": 2}), Listed(requests), ONE
+    ).simulation
+    assert shared is not None
+    assert dense is not None
+    assert shared.itl_s is not None
+    assert dense.itl_s is not None
+    assert shared.itl_s.p99 > 10 * shared.itl_s.p50
+    assert dense.itl_s.p99 < 2 * dense.itl_s.p50
+
+
+def test_replicas_whose_ranks_share_experts_are_the_same_in_processes_of_their_own() -> None:
+    planned = scenario("qwen3-30b-a3b", overrides={"workload": ARRIVING, "parallelism.dp": 2, "parallelism.ep": 2})
+    load, fleet = load_of(planned, Asked(requests=FEW, rate_per_s=60)), Fleet(replicas=3)
+    here, apart = (simulate(planned, load, fleet, jobs=jobs).simulation for jobs in (1, 2))
+    assert here is not None
+    assert apart == here
 
 
 def test_parts_of_a_fleet_count_the_same_scopes_and_bad_lines(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from random import Random
 
 from planner.errors import InputError
 from planner.simulate.engine import Engine
+from planner.simulate.lockstep import Lockstep
 from planner.simulate.measures import Meter, Point
 from planner.simulate.requests import ClosedLoop, Load, Request
 from planner.simulate.run import Run
@@ -117,14 +118,18 @@ class Cluster:
         delay_s: float = 0.0,
         failures: Failures | None = None,
         mine: range | None = None,
+        together: int = 1,
     ) -> None:
         """make: an engine that a meter watches
         count: engines
         delay_s: of a request's way to an engine's queue
         mine: engines of a round robin that are simulated here, in no sight of the others; None: all
+        together: engines, one after the other, whose steps are one another's
         """
         self.count, self.mine = count, mine or range(count)
         self.engines = [make(meter) for _ in self.mine]
+        for first in range(0, len(self.engines), together) if together > 1 else ():
+            Lockstep(self.engines[first : first + together])
         self.meter, self.routing, self.delay_s = meter, routing, delay_s
         self.back_s = [0.0] * count
         """When each engine works again."""

@@ -6,8 +6,9 @@ A step costs no more for a larger batch, and steps of decodes alone are done in 
 """
 
 from collections import deque
+from collections.abc import Callable
 from heapq import heappop, heappush
-from math import ceil, sqrt
+from math import ceil, inf, sqrt
 
 from planner.simulate.hashes import Hashes
 from planner.simulate.requests import Request
@@ -42,6 +43,8 @@ class Engine(Room):
         self.stalled: list[tuple[float, int]] = []
         """(since when, how many) of those whose decodes wait for prompts, in the order in which they began to."""
         self.busy_s = 0.0
+        self.together: Callable[[float], None] | None = None
+        """Advances it with others, without whom it does no step."""
         self.common = rules.sees_late and rules.mixes and rules.timeout_s is None and hashes is None
         """sprint may be tried."""
 
@@ -69,13 +72,16 @@ class Engine(Room):
 
     def advance(self, until: float) -> None:
         """Runs every step that is scheduled before a time: what comes at that time or later cannot change them."""
+        if self.together is not None:
+            self.together(until)
+            return
         waiting, running, growth, most = self.waiting, self.running, self.growth, self.most_running
         while self.began < until:
             if self.common and self.partial is None and self.lack <= 0 and self.promised <= self.sure_tokens:
                 sprint(self, until)
                 if self.began >= until:
                     return
-            target = self._expire(until) if self.deadlines else until
+            target = self.expire(until) if self.deadlines else until
             if self.partial is not None:
                 self._step()
                 continue
@@ -99,6 +105,14 @@ class Engine(Room):
             else:
                 return
 
+    def due_s(self) -> float:
+        """When the next step that may have a prompt is scheduled, at the earliest: until then decodes are alone."""
+        if self.partial is not None:
+            return self.began
+        if self.waiting and self.lack <= 0 and len(self.running) < self.most_running:
+            return self.waiting[0].seen_s
+        return self.began if self.waiting and self.leaving else inf  # those that leave make room
+
     def waiting_at(self, time_s: float) -> int:
         """Requests that wait and were in the queue at a time; those that came later are at its end."""
         later = 0
@@ -112,6 +126,7 @@ class Engine(Room):
         """Everything in it is lost, the cache too; returns the requests that had not ended."""
         lost = [run for run in (*self.running, *self.waiting) if not run.ended]
         fresh = Engine(self.memory, self.rules, self.times, self.observer, self.hashes)
+        fresh.together = self.together
         fresh.now, fresh.began, fresh.busy_s = self.now, self.began, self.busy_s
         self.__dict__.update(fresh.__dict__)
         return lost
@@ -123,6 +138,17 @@ class Engine(Room):
 
     def _step(self) -> None:
         """One step with prompts; of decodes alone where none can start."""
+        growth, prompts = self.growth, self.schedule()
+        if prompts:
+            batch = growth.batch if self.rules.mixes else 0
+            self.complete(batch, self.times.mixed(batch, growth.tokens if batch else 0, prompts))
+        elif growth.batch:
+            self.decode(self.began)
+        else:
+            self._pause()
+
+    def schedule(self) -> list[tuple[int, int]]:
+        """Chooses what the next step computes of prompts, as StepTimes.mixed takes it; makes room for its decodes."""
         growth, mixes = self.growth, self.rules.mixes
         ahead = 1 if mixes and growth.batch else 0
         grown = growth.units(ahead)
@@ -132,8 +158,7 @@ class Engine(Room):
             self._make_room()
             grown = growth.units(ahead)
             free = self._free(grown)
-        batch = growth.batch if mixes else 0
-        room = self.rules.max_tokens - batch
+        room = self.rules.max_tokens - (growth.batch if mixes else 0)
         prompts: list[tuple[int, int]] = []
         partial = self.partial
         if partial is not None:
@@ -146,12 +171,9 @@ class Engine(Room):
                 room -= self._compute(partial, new, prompts)
         if not preempted and room and self.partial is None:
             self._start_waiting(room, grown, prompts)
-        if prompts:
-            self._run_prompts(batch, prompts)
-        elif growth.batch:
-            self.decode(self.began)
-        else:
-            self._pause()
+        if not prompts:
+            self._make_room()
+        return prompts
 
     def _start_waiting(self, room: int, grown: int, prompts: list[tuple[int, int]]) -> None:
         """Requests that wait, in order, as long as slots, tokens and memory last."""
@@ -180,16 +202,16 @@ class Engine(Room):
             self.partial = run
         return new
 
-    def _run_prompts(self, batch: int, prompts: list[tuple[int, int]]) -> None:
+    def complete(self, batch: int, seconds: float) -> None:
+        """The step that was scheduled takes so long, with so many decodes in it."""
         growth, decoding = self.growth, self.growth.batch
-        seconds = self.times.mixed(batch, growth.tokens if batch else 0, prompts)
         if self.leaving:
             self.let_go()
         self.began = self.now
         self.now += seconds
         self.busy_s += seconds
         if batch:
-            self.observer.steps(seconds, batch)
+            self._count_gaps(1, seconds, seconds, batch)
             growth.clock += 1
             if growth.ends[0] <= growth.clock:
                 self.finish()
@@ -213,51 +235,65 @@ class Engine(Room):
             self.end([run])
 
     def decode(self, target: float) -> None:
-        """Steps of decodes alone up to the first scheduled at a time or later, or to where one who waits may be seen.
-
-        They are done as many at once as end no request before the last of them.
-        """
-        growth, late, waiting = self.growth, self.rules.sees_late, self.waiting
-        ends, priced, observe = growth.ends, self.times.decode, self.observer.steps
+        """Steps of decodes alone, up to the first scheduled at a time or later, or where one who waits may be seen."""
+        growth, waiting, priced = self.growth, self.waiting, self.times.decode
         while True:
-            batch, clock = growth.batch, growth.clock
-            steps = ends[0] - clock
-            seconds, slope = priced(batch, batch * clock + growth.offset)
-            wanted = target - self.now
-            if wanted <= 0:
-                steps = 1
-            elif steps * seconds > wanted and (enough := _steps_in(wanted, seconds, slope) + late) < steps:
-                steps = enough
-            if steps > LONGEST_STRIDE:
-                steps = LONGEST_STRIDE
-            if self.promised > self.sure_tokens and self._free(growth.units(steps)) < 0:
-                steps = self._steps_that_fit(steps)
-                if not steps:
-                    self._make_room()
-                    batch, steps = growth.batch, 1
-                    if not batch:
-                        self._pause()
-                        return
-                    seconds, slope = priced(batch, growth.tokens)
-            last = seconds + slope * (steps - 1)
-            taken = steps * (seconds + last) / 2
-            self.now = now = self.now + taken
-            self.began = began = now - last if late else now
-            self.busy_s += taken
-            growth.clock = clock + steps
-            if self.stalled:
-                for since_s, waited in self.stalled:
-                    observe(now - taken + seconds - since_s, waited)
-                self.stalled.clear()
-                taken, steps = taken - seconds, steps - 1
-            if steps:
-                observe(taken / steps, steps * batch)
-            if self.leaving:
-                self.let_go()
-            if ends[0] <= growth.clock:
-                self.finish()
-            if began >= target or not growth.batch or (waiting and waiting[0].seen_s < target):
+            seconds, slope = priced(growth.batch, growth.tokens)
+            steps = self.steps_until(target, seconds, slope)
+            if not steps:
+                self._make_room()
+                if not growth.batch:
+                    self._pause()
+                    return
+                steps, (seconds, slope) = 1, priced(growth.batch, growth.tokens)
+            self.stride(steps, seconds, slope)
+            if self.began >= target or not growth.batch or (waiting and waiting[0].seen_s < target):
                 return
+
+    def steps_until(self, target: float, seconds: float, slope: float) -> int:
+        """How many steps of decodes alone can be done at once; none where not even one's blocks are free.
+
+        Up to the first that is scheduled at a time or later, or that ends a request.
+        seconds, slope: of the first, and what each takes more than the one before it
+        """
+        growth, wanted = self.growth, target - self.now
+        steps = growth.ends[0] - growth.clock
+        if wanted <= 0:
+            steps = 1
+        elif steps * seconds > wanted:
+            enough = _steps_in(wanted, seconds, slope) + self.rules.sees_late
+            if enough < steps:
+                steps = enough
+        if steps > LONGEST_STRIDE:
+            steps = LONGEST_STRIDE
+        if self.promised > self.sure_tokens and self._free(growth.units(steps)) < 0:
+            return self._steps_that_fit(steps)
+        return steps
+
+    def stride(self, steps: int, seconds: float, slope: float) -> None:
+        """So many steps of decodes alone."""
+        growth, batch = self.growth, self.growth.batch
+        last = seconds + slope * (steps - 1)
+        taken = steps * (seconds + last) / 2
+        self.now = now = self.now + taken
+        self.began = now - last if self.rules.sees_late else now
+        self.busy_s += taken
+        growth.clock += steps
+        self._count_gaps(steps, taken, seconds, batch)
+        if self.leaving:
+            self.let_go()
+        if growth.ends[0] <= growth.clock:
+            self.finish()
+
+    def _count_gaps(self, steps: int, taken: float, first: float, batch: int) -> None:
+        """Between the tokens of so many steps that just ended; of those that waited for prompts the first is longer."""
+        if self.stalled:
+            for since_s, waited in self.stalled:
+                self.observer.steps(self.now - taken + first - since_s, waited)
+            self.stalled.clear()
+            taken, steps = taken - first, steps - 1
+        if steps:
+            self.observer.steps(taken / steps, steps * batch)
 
     def _make_room(self) -> None:
         """Preempts those that started last until the others can take one more step."""
@@ -314,7 +350,7 @@ class Engine(Room):
                     self.stalled.append((since_s, waited - 1))
         self._release(run, again=again)
 
-    def _expire(self, until: float) -> float:
+    def expire(self, until: float) -> float:
         """Cancels requests whose time is over when the next step is scheduled; returns the next such time, or until."""
         deadlines, waiting = self.deadlines, self.waiting
         while deadlines and (deadlines[0][0] <= self.began or deadlines[0][2].ended):

@@ -20,6 +20,8 @@ class Machine:
     rules: Rules
     ranks: int
     """Data-parallel ranks, each an engine that gets the next request where it has fewest."""
+    together: bool = False
+    """Their steps are one another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ def replay(requests: Sequence[Request], machine: Machine, times: StepTimes) -> R
     def engine(meter: Meter) -> Engine:
         return Engine(machine.memory, machine.rules, times, meter)
 
-    Cluster(engine, machine.ranks, recorder, routing="least-loaded").run(Listed(requests))
+    together = machine.ranks if machine.together else 1
+    Cluster(engine, machine.ranks, recorder, routing="least-loaded", together=together).run(Listed(requests))
     found = tuple(recorder.of_request[id(request)] for request in requests)
     return Replayed(found, recorder.preemptions, tuple(recorder.series.points))

@@ -57,7 +57,7 @@ class StepTimes:
         self.replica, self._seconds_of = replica, seconds_of
         self._ranks = replica.work.ranks.dp
         self._overlapped = replica.steps_in_flight > 1
-        self._shared = Table(self._shared_s)
+        self._shared, self._everywhere = Table(self._shared_s), Table(self._everywhere_s)
         self._ends = Table(self._end_s)
         self._prompts = Table(self._prompt_line)
         self._prompt_points = Table(self._prompt_point_s)
@@ -85,12 +85,13 @@ class StepTimes:
         outputs, host, least = self._ends[batch]
         return self._shared[batch] + outputs + host + start, slope, least
 
-    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]]) -> float:
+    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]], everywhere: int | None = None) -> float:
         """A step of prompts, with decodes or alone [s].
 
         batch: requests that decode; none where decodes wait
         kv_tokens: cached tokens of all of them
         prompts: (new tokens, cached ones before them) of each chunk
+        everywhere: tokens of all data-parallel ranks' steps, which the experts see; None: each does as much
         """
         tokens, attention = batch, 0.0
         if batch:
@@ -102,6 +103,8 @@ class StepTimes:
             attention += start + slope * prior
         outputs, host, least = self._ends[batch + len(prompts)]
         device = self._shared[tokens] + outputs + attention
+        if everywhere is not None:
+            device += self._everywhere[everywhere] - self._everywhere[tokens * self._ranks]
         seconds = (device if device > self._launches_s else self._launches_s) + host
         return seconds if seconds > least else least
 
@@ -121,13 +124,18 @@ class StepTimes:
         return self._mixers_s(Step(batch, float(cell * CONTEXT_GRID), beside_prompts=beside_prompts))
 
     def _shared_s(self, tokens: int) -> float:
-        """What depends on the number of tokens alone, beyond EXACT_TOKENS between numbers of the grid."""
-        low, width = _cell(tokens, TOKEN_GRID)
-        if low < tokens and tokens > EXACT_TOKENS:
-            first, last = self._shared[low], self._shared[low + width]
-            return first + (last - first) * (tokens - low) / width
+        """What depends on the number of tokens alone, where each rank has as many."""
+        between = _between(self._shared, tokens)
+        return self._shared_at(tokens, tokens * self._ranks) if between is None else between
+
+    def _everywhere_s(self, everywhere: int) -> float:
+        """The same of one token, by the tokens of all ranks: experts grow with these, and nothing else does."""
+        between = _between(self._everywhere, everywhere)
+        return self._shared_at(1, everywhere) if between is None else between
+
+    def _shared_at(self, tokens: int, everywhere: int) -> float:
         meter = Meter()
-        self.replica.prices.shared(meter, tokens, tokens * self._ranks)
+        self.replica.prices.shared(meter, tokens, everywhere)
         return self._seconds_of(meter.terms())
 
     def _end_s(self, outputs: int) -> tuple[float, float, float]:
@@ -164,6 +172,15 @@ class StepTimes:
         meter = Meter()
         self.replica.prices.mixers(meter, step)
         return self._seconds_of(meter.terms())
+
+
+def _between(table: Table[int, float], tokens: int) -> float | None:
+    """The time between those of two numbers of the grid; None where it is priced by itself."""
+    low, width = _cell(tokens, TOKEN_GRID)
+    if low == tokens or tokens <= EXACT_TOKENS:
+        return None
+    first, last = table[low], table[low + width]
+    return first + (last - first) * (tokens - low) / width
 
 
 def _cell(number: int, grid: int) -> tuple[int, int]:
