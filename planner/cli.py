@@ -46,8 +46,10 @@ from planner.console import (
     FormatOption,
     OutputOption,
     PlannerGroup,
+    ResultFormatOption,
     emit,
     emit_rows,
+    format_of,
     hub_cache,
 )
 from planner.demand import plan_demand
@@ -108,7 +110,7 @@ def estimate(
         int | None, typer.Option(min=1, help="KV cache bytes per rank; replaces the computed pool.")
     ] = None,
     settings: SettingsOption = None,
-    output_format: FormatOption = Format.text,
+    output_format: ResultFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
     brief: BriefOption = False,
@@ -147,7 +149,7 @@ def estimate(
     reports = [plan_demand(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
     write(result, output_format, output, force=force, brief=brief)
-    _plot(reports, output_format, wanted=plot and output is None)
+    _plot(reports, wanted=plot and output is None and format_of(output_format, output) is Format.text)
     raise typer.Exit(_exit_code(reports))
 
 
@@ -155,7 +157,7 @@ def estimate(
 def compare(
     old: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
     new: Annotated[str, typer.Argument(help="Scenario file or saved report.")],
-    output_format: FormatOption = Format.text,
+    output_format: ResultFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -201,7 +203,7 @@ def check(
 @app.command(epilog="\b\nExample: planner report saved.yaml --format markdown")
 def report(
     file: Annotated[Path, typer.Argument(help="A report, comparison or search saved as YAML or JSON.")],
-    output_format: FormatOption = Format.text,
+    output_format: ResultFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
     brief: BriefOption = False,
@@ -211,7 +213,7 @@ def report(
     result = saved.read(file)
     write(result, output_format, output, force=force, brief=brief)
     reports = list(result.reports) if isinstance(result, Comparison) else [result] if isinstance(result, Report) else []
-    _plot(reports, output_format, wanted=plot and output is None)
+    _plot(reports, wanted=plot and output is None and format_of(output_format, output) is Format.text)
 
 
 @app.command("import", epilog="\b\nExample: planner import ./my-checkpoint -o my-model.yaml")
@@ -316,9 +318,9 @@ def _exit_code(reports: list[Report]) -> int:
     return DONE if all(r.fits and r.meets_objectives for r in reports) and not stranded else NOT_FEASIBLE
 
 
-def _plot(reports: list[Report], form: Format, *, wanted: bool) -> None:
+def _plot(reports: list[Report], *, wanted: bool) -> None:
     """The longest context's curve; the others lie on it."""
-    if wanted and reports and form is Format.text:
+    if wanted and reports:
         from planner.render.plot import cache_curve  # not needed by any other command's start-up
 
         longest = max(reports, key=lambda report: report.scenario.context_tokens)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 
 from planner import saved
-from planner.console import Format, emit
+from planner.console import Format, emit, format_of
 from planner.render import markdown, text
 from planner.saved import Result
 
@@ -19,12 +19,20 @@ PIPE_WIDTH = 120
 
 
 def write(
-    result: Result, form: Format, output: Path | None, *, force: bool, brief: bool = False, shown: "Shown | None" = None
+    result: Result,
+    asked: Format | None,
+    output: Path | None,
+    *,
+    force: bool,
+    brief: bool = False,
+    shown: "Shown | None" = None,
 ) -> None:
     """A result, to a terminal as wide as it is, to a pipe, or to a file.
 
+    asked: its format; None: by the output's name
     shown: how much of a search is drawn; None: the default
     """
+    form = format_of(asked, output)
     if form is Format.text and output is None and sys.stdout.isatty():
         console = Console()
         text.write(_drawn(result, console.width, shown, brief=brief), console)

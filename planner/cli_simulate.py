@@ -29,11 +29,12 @@ from planner.console import (
     NOT_FEASIBLE,
     ForceOption,
     Format,
-    FormatOption,
     OutputOption,
+    ResultFormatOption,
     check_output,
     counting,
     emit,
+    format_of,
     stopping_when_terminated,
 )
 from planner.errors import InputError
@@ -118,7 +119,7 @@ def simulate(
         str | None, typer.Option(help="Seconds after which a request that has not ended is cancelled.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=1024, help="Processes that simulate, where there are several.")] = 1,
-    output_format: FormatOption = Format.text,
+    output_format: ResultFormatOption = None,
     output: OutputOption = None,
     force: ForceOption = False,
     brief: Annotated[bool, typer.Option("--brief", help="Text of the simulation alone.")] = False,
@@ -180,7 +181,7 @@ def simulate(
         reports = simulate_all(loaded(scenario, overrides), tasks, jobs=jobs, step=step)
     result = reports[0] if len(reports) == 1 else compare(reports)
     write(result, output_format, output, force=force, brief=brief)
-    _plot(reports, wanted=plot and output is None and output_format is Format.text)
+    _plot(reports, wanted=plot and output is None and format_of(output_format, output) is Format.text)
     raise typer.Exit(DONE if all(each.simulation and each.simulation.met for each in reports) else NOT_FEASIBLE)
 
 

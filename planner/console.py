@@ -53,8 +53,22 @@ class PlannerGroup(TyperGroup):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How the result is written.")]
+ResultFormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="How the result is written; default: as the output's name ends, else text."),
+]
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file, whole or not at all.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output file if it exists.")]
+
+
+BY_SUFFIX = {
+    ".yaml": Format.yaml, ".yml": Format.yaml, ".json": Format.json, ".md": Format.markdown, ".html": Format.html,
+}  # fmt: skip
+
+
+def format_of(asked: Format | None, output: Path | None) -> Format:
+    """The format that was asked for, else that of the output's name, so that a saved .yaml can be read again."""
+    return asked or BY_SUFFIX.get(output.suffix.lower() if output else "", Format.text)
 
 
 def hub_cache() -> Path | None:

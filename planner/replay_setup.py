@@ -1,5 +1,6 @@
 """A recorded run of vLLM -> the replica, pool and scheduler that replay it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -22,7 +23,7 @@ from planner.serving import Replica
 from planner.simulate.replay import Machine, Replayed, replay
 from planner.simulate.replay_fit import Factors
 from planner.simulate.requests import Request
-from planner.simulate.setting import memory_of, rules_of, shares_experts
+from planner.simulate.setting import memory_of, rules_of
 from planner.simulate.steps import StepTimes
 from planner.units import GIB, ceil_div
 from planner.validate import PRICE, check_configs
@@ -77,7 +78,7 @@ def prepare(
         load_accelerator(gpu)  # so that a wrong name is not taken for a fault of the record
     try:
         chosen = chosen or row_model(meta.model, meta.quantization or "", "vllm", configs)
-        deployment = _deployment(meta, chosen, gpu or _gpu(meta))
+        deployment = _deployment(meta, chosen, gpu or _gpu(meta, file))
         machine, replica = _machine(deployment, meta)
     except PlannerError as error:
         raise InputError(*(f"{file}: {problem}" for problem in error.problems)) from None
@@ -88,16 +89,28 @@ def prepare(
     return Prepared(run.requests, requests, machine, replica, peak, facts)
 
 
-def _gpu(meta: Meta) -> str:
-    """The shipped name of the accelerator that the record names."""
+def _gpu(meta: Meta, file: str) -> str:
+    """The shipped name of the accelerator that the record names; its file's own name is a hint and no more."""
     device = meta.hardware.device_name
     if device is None:
-        raise InputError("hardware.device_name: missing, and needed: say with --gpu which accelerator ran it")
+        boards = _boards_in(Path(file).name)
+        hint = f"; the file's name speaks of {' or '.join(boards)}" if boards else ""
+        raise InputError(f"hardware.device_name: missing, and needed: say with --gpu which accelerator ran it{hint}")
     name, known = gpu_name(device), names("accelerator")
     if name not in known:
         unknown = f"hardware.device_name: {shown(device)} is no accelerator that ships"
         raise InputError(f"{unknown}; give --gpu{nearest(name, known)}")
     return name
+
+
+def _boards_in(text: str) -> list[str]:
+    """Shipped accelerators whose name up to its number a text holds: those of the longest such name."""
+    letters = re.sub(r"[^a-z0-9]", "", text.lower())
+    boards = {
+        name: re.sub(r"-", "", re.findall(r"^(?:\D+-)*[a-z]*\d+[a-z]*", name)[0]) for name in names("accelerator")
+    }
+    found = {name: len(board) for name, board in boards.items() if board in letters}
+    return [name for name, length in found.items() if length == max(found.values())]
 
 
 def _deployment(meta: Meta, model: Model, gpu: str) -> Deployment:
@@ -159,7 +172,7 @@ def _machine(deployment: Deployment, meta: Meta) -> tuple[Machine, Replica]:
         memory = replace(memory, units=meta.num_gpu_blocks - deployment.scenario.engine.null_blocks)
     if memory.units < 1:
         raise InputError(f"{deployment.scenario.model.name} leaves no memory for a cache on this device")
-    return Machine(memory, rules, deployment.ranks.dp, shares_experts(replica)), replica
+    return Machine(memory, rules, deployment.ranks.dp, replica.shares_experts), replica
 
 
 def _check_lengths(run: Recorded, machine: Machine, file: str) -> None:

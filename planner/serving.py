@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, expm1
 
 from planner.kernel_times import KernelTimes, Terms
 from planner.queueing import Wait, server_wait
@@ -36,6 +36,11 @@ class Replica:
     def groups(self) -> int:
         """Sets of requests that are decoded apart: data-parallel ranks, and pipeline stages each with a batch."""
         return self.work.ranks.dp * self.work.ranks.pp
+
+    @property
+    def shares_experts(self) -> bool:
+        """Data-parallel ranks wait for one another in every step, as experts lie on all of them."""
+        return self.work.ranks.dp > 1 and any(layer.experts for layer in self.work.layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +83,40 @@ def prefill_terms(replica: Replica, tokens: int, prior: int = 0, count: int = 1,
 
 
 def prompts_terms(
-    replica: Replica, batch: int, kv: float, decode: Terms, tokens: int, prior: int = 0, count: int = 1
+    replica: Replica,
+    batch: int,
+    kv: float,
+    decode: Terms,
+    tokens: int,
+    prior: int = 0,
+    count: int = 1,
+    ranks: float | None = None,
 ) -> Terms:
     """What prompts of one length add to the steps that they share with a batch of decodes.
 
     decode: the step of these decodes alone
+    ranks: data-parallel ranks that have such prompts; None: all
     """
     steps = sum(alike for _, alike in prompt_steps(replica, batch, tokens, prior, count))
-    return _with_prompts(replica, batch, kv, tokens, prior, count) + decode.times(-steps)
+    return _with_prompts(replica, batch, kv, tokens, prior, count, ranks) + decode.times(-steps)
+
+
+def steps_with_prompts(replica: Replica, due: float) -> tuple[float, float | None]:
+    """(steps with prompts of any rank, for each with a given rank's; data-parallel ranks that then have some).
+
+        p = 1 - e^-d;  q = 1 - (1 - p)^r;  q / p and r p / q
+
+    replica: r, its data-parallel ranks, where they share experts [1]
+    due: d, prompts of one rank in a step [1]
+    returns: 1 and None, for all, where ranks share nothing and steps of one are no other's [1]
+    assumes: prompts come to each rank by chance, and to none more than to another
+    source: Poisson arrivals; DPEngineCoreProc of vLLM 0.33, v1/engine/core.py, steps all ranks together
+    """
+    if not replica.shares_experts:
+        return 1.0, None
+    own = -expm1(-due)
+    every = 1 - (1 - own) ** replica.work.ranks.dp
+    return every / own, replica.work.ranks.dp * own / every
 
 
 def _with_prompts(
@@ -116,8 +147,9 @@ def tpot(
 ) -> Tpot:
     """Time per output token while every finished request is replaced by a new one.
 
-        t = t_decode(B, S + n / 2) + (B / n) x cost of one prompt
+        t = t_decode(B, S + n / 2) + k (B / n) x cost of one prompt
         cost: t_prefill(S) where decodes wait; step(B + prompts) - step(B), per prompt, where they share the step
+        k: 1; where ranks share experts, as many steps have prompts of any rank as for each with a given one's
         but at least s B / dp, as one server process streams the tokens of a data-parallel rank one after the other
 
     replica: what runs [1]
@@ -138,12 +170,16 @@ def tpot(
     due = batch / output_tokens / replica.groups
     count = max(1, ceil(due))
     new = max(1, input_tokens - prior)
+    steps, ranks = steps_with_prompts(replica, due)
     if not replica.mixes:
-        prompts = prefill_terms(replica, new, prior, count)
+        prompts = prefill_terms(replica, new, prior, count, ranks)
+        if steps > 1:  # in a step with another rank's prompt its decodes go on
+            alike = sum(alike for _, alike in prompt_steps(replica, 0, new, prior, count))
+            prompts += decode.times(-alike * (steps - 1) / steps)
         due = due * (batch - 1) / (2 * batch) if in_waves else due
     else:
-        prompts = prompts_terms(replica, batch, kv, decode, new, prior, count)
-    found = Tpot(decode, prompts.times(due / count * replica.pipeline_share * replica.work.ranks.pp))
+        prompts = prompts_terms(replica, batch, kv, decode, new, prior, count, ranks)
+    found = Tpot(decode, prompts.times(steps * due / count * replica.pipeline_share * replica.work.ranks.pp))
     streamed = replica.times.server_token_s * batch / replica.work.ranks.dp
     return Tpot(decode + Terms(launch=max(0.0, streamed - found.seconds)), found.prefill)
 
@@ -153,9 +189,9 @@ def saturated_tokens_per_s(
 ) -> float:
     """Output tokens per second of a replica whose batch never runs dry.
 
-        1 / (t_decode(B, S + n / 2) / B + t_prefill(S) / n)
+        1 / (t_decode(B, S + n / 2) / B + k t_prefill(S) / n)
 
-    replica: what runs [1]
+    replica: what runs; k as in tpot [1]
     batch: B, what memory and max_num_seqs allow [1]
     input_tokens: S, of one request [token]
     output_tokens: n, of one request [token]
@@ -165,8 +201,9 @@ def saturated_tokens_per_s(
     source: continuous batching (Yu et al. 2022, Orca)
     """
     decode = step_of(replica, batch, input_tokens + output_tokens / 2).seconds
-    count = max(1, ceil(batch / output_tokens / replica.groups))
-    prompt = prefill_terms(replica, max(1, input_tokens - prior), prior, count).seconds / count
+    due = batch / output_tokens / replica.groups
+    count, (steps, ranks) = max(1, ceil(due)), steps_with_prompts(replica, due)
+    prompt = steps * prefill_terms(replica, max(1, input_tokens - prior), prior, count, ranks).seconds / count
     per_group = prompt * replica.pipeline_share / replica.work.ranks.dp
     return 1 / (decode / batch + per_group / output_tokens)
 
@@ -209,7 +246,7 @@ def first_token(
 ) -> FirstToken:
     """Time to first token of a request that finds a slot and B requests decoding.
 
-        a + (k - 1/2) t + min(W, m (B - 1) / 2) + t_prefill + t
+        a + (k - 1/2) (t + o m) + min(W, m (B - 1) / 2) + t_prefill + t
 
     replica: k, its steps in flight [1]
     batch: B, requests that decode [1]
@@ -219,19 +256,22 @@ def first_token(
     variation: squared coefficient of variation of prompts' lengths [1]
     burstiness: of arrivals [1]
     returns: the parts [s]
-    assumes: a, server_request_us; t the decodes' step, m the prefill, W by server_wait for prompts' share of the time,
-        which is also the share of the other data-parallel ranks that have a prompt at once; it arrives anywhere within
-        a step
+    assumes: a, server_request_us; t the decodes' step, m the prefill, W by server_wait for the share of the time that
+        the rank's own prompts take; o, that of steps that only other ranks' prompts make longer, where ranks share
+        experts, and of these ranks as many have one beside its own as chance has it; it arrives anywhere within a step
     source: queueing.server_wait
     """
     each = each or tpot(replica, batch, input_tokens, output_tokens, prior)
-    busy = min(0.95, each.prefill.seconds / each.seconds)
-    ranks = 1 + busy * (replica.work.ranks.dp - 1)
+    every = min(0.95, each.prefill.seconds / each.seconds)
+    due = batch / output_tokens / replica.groups
+    steps, _ = steps_with_prompts(replica, due)
+    busy = every / steps
+    ranks = 1 - expm1(-due) * (replica.work.ranks.dp - 1)
     step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior, 1, ranks).seconds
     behind = server_wait(busy, prefill, variation, burstiness)
     if behind.mean_s > (most := prefill * (batch - 1) / 2):
         behind = Wait(busy, most / busy)
-    underway = (replica.steps_in_flight - 0.5) * step
+    underway = (replica.steps_in_flight - 0.5) * (step + (every - busy) * prefill)
     return FirstToken(underway, behind, prefill, step, replica.times.server_request_s)
 
 

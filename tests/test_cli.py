@@ -300,13 +300,31 @@ def test_flags_override_the_scenario_file() -> None:
 
 
 def test_a_file_that_exists_stays_unless_forced(tmp_path: Path) -> None:
-    path = tmp_path / "r.md"
+    path = tmp_path / "r.txt"
     path.write_text("mine")
     assert refused(*ESTIMATE, "-o", path) == f"planner: {path}: exists already; --force overwrites it\n"
     assert path.read_text() == "mine"
     assert done(*ESTIMATE, "-o", path, "--force") == ""
     assert path.read_text() == done(*ESTIMATE)
-    assert [p.name for p in tmp_path.iterdir()] == ["r.md"]
+    assert [p.name for p in tmp_path.iterdir()] == ["r.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("r.yaml", "yaml"),
+        ("r.YML", "yaml"),
+        ("r.json", "json"),
+        ("r.md", "markdown"),
+        ("r.html", "html"),
+        ("r", "text"),
+    ],
+)
+def test_the_output_is_written_as_its_name_ends(tmp_path: Path, name: str, form: str) -> None:
+    done(*ESTIMATE, "-o", tmp_path / name)
+    assert (tmp_path / name).read_text() == done(*ESTIMATE, "--format", form)
+    done(*ESTIMATE, "-o", tmp_path / name, "--force", "--format", "text")
+    assert (tmp_path / name).read_text() == done(*ESTIMATE)
 
 
 def test_a_link_stays_a_link_and_its_target_is_written(tmp_path: Path) -> None:

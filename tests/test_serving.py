@@ -1,6 +1,7 @@
 """TPOT, TTFT, throughput and concurrency: laws, and figures that follow from the steps."""
 
 from dataclasses import replace
+from math import exp
 
 import pytest
 
@@ -13,6 +14,7 @@ from planner.serving import (
     prompts_terms,
     saturated_tokens_per_s,
     step_of,
+    steps_with_prompts,
     tpot,
 )
 from tests.replicas import replica
@@ -137,6 +139,18 @@ def test_pipeline_stages_and_data_parallel_ranks_each_take_their_share() -> None
     assert prompt[1] == pytest.approx(prompt[0] / 2, rel=0.2)
     ranks = replica("qwen3-30b-a3b", dp=2, ep=2)
     assert step_of(ranks, 64, 1024).kv == pytest.approx(step_of(replica("qwen3-30b-a3b"), 32, 1024).kv)
+
+
+def test_ranks_that_share_experts_have_prompts_in_more_steps_together_than_each_alone() -> None:
+    assert steps_with_prompts(replica(), 0.3) == (1, None)
+    ranks = replica("qwen3-30b-a3b", dp=4, ep=4)
+    rare, many = steps_with_prompts(ranks, 1e-9), steps_with_prompts(ranks, 50)
+    assert list(rare) == pytest.approx([4, 1])
+    assert list(many) == pytest.approx([1, 4])
+    some, having = steps_with_prompts(ranks, 0.5)
+    own = 1 - exp(-0.5)
+    assert some == pytest.approx((1 - (1 - own) ** 4) / own)
+    assert some * own * (having or 0) == pytest.approx(4 * own), "each rank's share of the prompts is kept"
 
 
 def test_a_prompt_alone_in_its_replica_brings_the_experts_no_other_ranks_tokens() -> None:

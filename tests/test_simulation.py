@@ -120,6 +120,25 @@ def test_the_formulas_and_the_simulation_agree_where_nothing_queues() -> None:
         assert found.completed_per_s == pytest.approx(latency.arrivals_per_s, rel=0.08)
 
 
+@pytest.mark.parametrize(
+    ("model", "ranks", "rate"),
+    [("qwen3-30b-a3b", 2, 10), ("qwen3-30b-a3b", 4, 30), ("deepseek-r1", 8, 3), ("deepseek-r1", 8, 6)],
+)
+@pytest.mark.parametrize("engine", ["vllm-0.33", "sglang-0.5"])
+def test_they_agree_where_data_parallel_ranks_share_experts(model: str, ranks: int, rate: int, engine: str) -> None:
+    """Every rank waits for every other's prompts: without that the formulas are twice too fast at the last of these."""
+    split: dict[str, Any] = {"parallelism.dp": ranks, "parallelism.ep": ranks, "engine": engine}
+    lengths = {"input_tokens": {"mean": 1000}, "output_tokens": {"mean": 200, "p50": 190, "max": 400}}
+    report = reported({**ARRIVING, **lengths, "arrivals_per_s": rate}, model=model, gpu="h200-sxm", **split)
+    latency, found = report.latency, report.simulation
+    assert latency is not None
+    assert found is not None
+    assert found.tpot_s is not None
+    assert found.ttft_s is not None
+    assert found.tpot_s.mean == pytest.approx(latency.tpot_s.best, rel=0.15)
+    assert found.ttft_s.mean == pytest.approx(latency.ttft_mean_s.best, rel=0.2)
+
+
 def test_more_replicas_are_never_slower_and_more_load_never_faster() -> None:
     times = [seen(ARRIVING, Asked(rate_per_s=rate, requests=FEW)).ttft_s for rate in (2, 8, 20, 70)]
     means = [each.mean for each in times if each is not None]

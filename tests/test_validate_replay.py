@@ -345,6 +345,18 @@ def test_a_bad_record_is_refused_by_field(
     assert str(tmp_path / "meta.json") in caught.value.problems[0]
 
 
+def test_a_record_that_names_no_gpu_is_refused_with_those_that_its_files_name_speaks_of(tmp_path: Path) -> None:
+    run, meta = read_run(lines(ROW), "run"), read_meta(meta_file(tmp_path))
+    for file, hint in (
+        ("vllm_truth_RTXPRO6000.json", "; the file's name speaks of rtx-pro-6000-server or rtx-pro-6000-workstation"),
+        ("runs/L40S/h200.json", "; the file's name speaks of h200-sxm"),
+        ("meta.json", "which accelerator ran it"),
+    ):
+        with pytest.raises(InputError) as caught:
+            prepare(run, meta, file, model=None, gpu=None, configs=None)
+        assert caught.value.problems[0].endswith(hint)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

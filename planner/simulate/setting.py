@@ -37,7 +37,7 @@ class Setting:
     @property
     def together(self) -> int:
         """Engines whose steps are one another's."""
-        return self.ranks if shares_experts(self.times.replica) else 1
+        return self.ranks if self.times.replica.shares_experts else 1
 
 
 def setting_of(deployment: Deployment, *, max_queue: int | None = None, timeout_s: float | None = None) -> Setting:
@@ -51,11 +51,6 @@ def setting_of(deployment: Deployment, *, max_queue: int | None = None, timeout_
     replica = replica_of(deployment, times_of(deployment))
     rules = rules_of(deployment, replica, max_queue=max_queue, timeout_s=timeout_s)
     return Setting(memory_of(pool), rules, StepTimes(replica), deployment.ranks.dp)
-
-
-def shares_experts(replica: Replica) -> bool:
-    """Whether data-parallel ranks are in lockstep: where experts lie on all of them."""
-    return any(layer.experts for layer in replica.work.layers)
 
 
 def rules_of(
