@@ -11,17 +11,16 @@ from planner.report import Report
 from planner.simulate.checks import Seen, checks_of
 from planner.simulate.hashes import Parts
 from planner.simulate.measures import (
-    GAPS_PER_S,
     MOST_POINTS,
     MOST_SCOPES,
     OTHER_SCOPES,
-    Gaps,
     Limits,
     Meter,
     Point,
     Series,
 )
 from planner.simulate.outcome import _saturation
+from planner.simulate.quantiles import GAPS_PER_S, Gaps
 from planner.simulate.requests import Request
 from planner.simulate.run import Run
 from tests.scenarios import CHAT, report
@@ -61,7 +60,7 @@ def test_a_series_stays_short_and_even(end_s: float) -> None:
 
 def run_of(scope: str = "", **changed: Any) -> Run:
     run = Run(Request(1.0, 100, 11, (1,), scope), 1.0, Parts((1,), None, 0))
-    run.started_s, run.first_s, run.cached = 1.5, 2.0, 96
+    run.started_s, run.first_s, run.end_s, run.cached = 1.5, 2.0, 4.0, 96
     for name, value in changed.items():
         setattr(run, name, value)
     return run
@@ -69,15 +68,15 @@ def run_of(scope: str = "", **changed: Any) -> Run:
 
 def test_a_request_is_measured_as_the_terms_are_defined() -> None:
     meter = Meter(Limits(ttft_s=1.0, tpot_s=0.2))
-    meter.done(run_of(), 4.0)
+    meter.done([run_of()])
     meter.count()
     assert (meter.ttft.at(0.5), meter.e2e.at(0.5), meter.queued.at(0.5)) == (1.0, 3.0, 0.5)
     assert meter.tpot.at(0.5) == pytest.approx((3.0 - 1.0) / 10)
     assert (meter.good, meter.in_time, meter.cached_tokens) == (1, 1, 96)
-    meter.done(run_of(first_s=2.1), 4.0)
+    meter.done([run_of(first_s=2.1)])
     meter.count()
     assert (meter.good, meter.in_time) == (1, 1)
-    meter.done(run_of(), 4.1)
+    meter.done([run_of(end_s=4.1)])
     meter.count()
     assert (meter.good, meter.in_time, meter.done_count) == (1, 2, 3)
 
@@ -85,8 +84,8 @@ def test_a_request_is_measured_as_the_terms_are_defined() -> None:
 def test_one_token_has_no_tpot() -> None:
     meter = Meter(Limits())
     run = Run(Request(0.0, 5, 1), 0.0, None)
-    run.started_s = run.first_s = 1.0
-    meter.done(run, 1.0)
+    run.started_s = run.first_s = run.end_s = 1.0
+    meter.done([run])
     meter.count()
     assert (meter.ttft.count, meter.tpot.count, meter.good) == (1, 0, 1)
 
@@ -94,7 +93,7 @@ def test_one_token_has_no_tpot() -> None:
 def test_scopes_beyond_the_most_are_counted_together() -> None:
     meter = Meter(Limits())
     for i in range(MOST_SCOPES + 5):
-        meter.done(run_of(f"tenant {i}"), 4.0)
+        meter.done([run_of(f"tenant {i}")])
     meter.count()
     assert len(meter.scopes) == MOST_SCOPES + 1
     assert meter.scopes[OTHER_SCOPES] == [5, 500, 480]

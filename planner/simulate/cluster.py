@@ -317,17 +317,18 @@ class _Asking:
         self.cluster, self.engine, self.requests, self.think_s, self.progress = (
             cluster, engine, requests, think_s, progress,
         )  # fmt: skip
-        self.steps = cluster.meter.steps
+        self.gaps = cluster.meter.gaps
 
-    def done(self, run: Run, end_s: float) -> None:
-        """A request got its last token."""
-        self.cluster.meter.done(run, end_s)
-        self._ask(end_s)
+    def done(self, runs: list[Run]) -> None:
+        """Requests got their last token."""
+        self.cluster.meter.done(runs)
+        for run in runs:
+            self._ask(run.end_s)
 
-    def cancelled(self, run: Run, end_s: float) -> None:
+    def cancelled(self, run: Run) -> None:
         """A request did not end in time."""
-        self.cluster.meter.cancelled(run, end_s)
-        self._ask(end_s)
+        self.cluster.meter.cancelled(run)
+        self._ask(run.end_s)
 
     def _ask(self, now: float) -> None:
         meter = self.cluster.meter

@@ -124,7 +124,7 @@ class Engine(Room):
 
     def fail(self) -> list[Run]:
         """Everything in it is lost, the cache too; returns the requests that had not ended."""
-        lost = [run for run in (*self.running, *self.waiting) if not run.ended]
+        lost = [run for run in (*self.running, *self.waiting) if run.end_s < 0]
         fresh = Engine(self.memory, self.rules, self.times, self.observer, self.hashes)
         fresh.together = self.together
         fresh.now, fresh.began, fresh.busy_s = self.now, self.began, self.busy_s
@@ -155,7 +155,7 @@ class Engine(Room):
         free = self._free(grown)
         preempted = free < 0
         if preempted:
-            self._make_room()
+            self.make_room()
             grown = growth.units(ahead)
             free = self._free(grown)
         room = self.rules.max_tokens - (growth.batch if mixes else 0)
@@ -172,7 +172,7 @@ class Engine(Room):
         if not preempted and room and self.partial is None:
             self._start_waiting(room, grown, prompts)
         if not prompts:
-            self._make_room()
+            self.make_room()
         return prompts
 
     def _start_waiting(self, room: int, grown: int, prompts: list[tuple[int, int]]) -> None:
@@ -211,7 +211,10 @@ class Engine(Room):
         self.now += seconds
         self.busy_s += seconds
         if batch:
-            self._count_gaps(1, seconds, seconds, batch)
+            if self.stalled:
+                self._resume(self.now)
+            else:
+                self.observer.gaps.add(seconds, batch)
             growth.clock += 1
             if growth.ends[0] <= growth.clock:
                 self.finish()
@@ -235,67 +238,57 @@ class Engine(Room):
             self.end([run])
 
     def decode(self, target: float) -> None:
-        """Steps of decodes alone, up to the first scheduled at a time or later, or where one who waits may be seen."""
-        growth, waiting, priced = self.growth, self.waiting, self.times.decode
+        """Steps of decodes alone, up to the first scheduled at a time or later, or where one who waits may be seen.
+
+        They are done as many at once as end no request before the last of them.
+        """
+        growth, late, waiting, gaps = self.growth, self.rules.sees_late, self.waiting, self.observer.gaps
+        ends, priced, counts, per_s = growth.ends, self.times.decode, gaps.counts, gaps.per_s
         while True:
-            seconds, slope = priced(growth.batch, growth.tokens)
-            steps = self.steps_until(target, seconds, slope)
-            if not steps:
-                self._make_room()
-                if not growth.batch:
-                    self._pause()
-                    return
-                steps, (seconds, slope) = 1, priced(growth.batch, growth.tokens)
-            self.stride(steps, seconds, slope)
-            if self.began >= target or not growth.batch or (waiting and waiting[0].seen_s < target):
+            batch, clock = growth.batch, growth.clock
+            steps = ends[0] - clock
+            seconds, slope = priced(batch, batch * clock + growth.offset)
+            wanted = target - self.now
+            if wanted <= 0:
+                steps = 1
+            elif steps * seconds > wanted and (enough := _steps_in(wanted, seconds, slope) + late) < steps:
+                steps = enough
+            if steps > LONGEST_STRIDE:
+                steps = LONGEST_STRIDE
+            if self.promised > self.sure_tokens and self._free(growth.units(steps)) < 0:
+                steps = self._steps_that_fit(steps)
+                if not steps:
+                    self.make_room()
+                    batch, steps = growth.batch, 1
+                    if not batch:
+                        self._pause()
+                        return
+                    seconds, slope = priced(batch, growth.tokens)
+            last = seconds + slope * (steps - 1)
+            taken = steps * (seconds + last) / 2
+            self.now = now = self.now + taken
+            self.began = began = now - last if late else now
+            self.busy_s += taken
+            growth.clock = clock + steps
+            if self.stalled:
+                self._resume(now - taken + seconds)
+                taken, steps = taken - seconds, steps - 1
+            if steps:
+                counts[int(taken / steps * per_s)] += steps * batch
+            if self.leaving:
+                self.let_go()
+            if ends[0] <= growth.clock:
+                self.finish()
+            if began >= target or not growth.batch or (waiting and waiting[0].seen_s < target):
                 return
 
-    def steps_until(self, target: float, seconds: float, slope: float) -> int:
-        """How many steps of decodes alone can be done at once; none where not even one's blocks are free.
+    def _resume(self, now: float) -> None:
+        """The first step of decodes since prompts made them wait has ended."""
+        for since_s, waited in self.stalled:
+            self.observer.gaps.add(now - since_s, waited)
+        self.stalled.clear()
 
-        Up to the first that is scheduled at a time or later, or that ends a request.
-        seconds, slope: of the first, and what each takes more than the one before it
-        """
-        growth, wanted = self.growth, target - self.now
-        steps = growth.ends[0] - growth.clock
-        if wanted <= 0:
-            steps = 1
-        elif steps * seconds > wanted:
-            enough = _steps_in(wanted, seconds, slope) + self.rules.sees_late
-            if enough < steps:
-                steps = enough
-        if steps > LONGEST_STRIDE:
-            steps = LONGEST_STRIDE
-        if self.promised > self.sure_tokens and self._free(growth.units(steps)) < 0:
-            return self._steps_that_fit(steps)
-        return steps
-
-    def stride(self, steps: int, seconds: float, slope: float) -> None:
-        """So many steps of decodes alone."""
-        growth, batch = self.growth, self.growth.batch
-        last = seconds + slope * (steps - 1)
-        taken = steps * (seconds + last) / 2
-        self.now = now = self.now + taken
-        self.began = now - last if self.rules.sees_late else now
-        self.busy_s += taken
-        growth.clock += steps
-        self._count_gaps(steps, taken, seconds, batch)
-        if self.leaving:
-            self.let_go()
-        if growth.ends[0] <= growth.clock:
-            self.finish()
-
-    def _count_gaps(self, steps: int, taken: float, first: float, batch: int) -> None:
-        """Between the tokens of so many steps that just ended; of those that waited for prompts the first is longer."""
-        if self.stalled:
-            for since_s, waited in self.stalled:
-                self.observer.steps(self.now - taken + first - since_s, waited)
-            self.stalled.clear()
-            taken, steps = taken - first, steps - 1
-        if steps:
-            self.observer.steps(taken / steps, steps * batch)
-
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """Preempts those that started last until the others can take one more step."""
         while self.promised > self.sure_tokens and self._free(self.growth.units(1)) < 0:
             self._preempt(next(reversed(self.running)))
@@ -308,25 +301,26 @@ class Engine(Room):
 
     def end(self, runs: list[Run]) -> None:
         """They got their last token in the step just done."""
-        now, done = self.now, self.observer.done
-        self.leaving += runs
+        now = self.now
         for run in runs:
-            run.ended = True
-            done(run, now)
+            run.end_s = now
+        self.leaving += runs
+        self.observer.done(runs)
 
     def let_go(self) -> None:
         """The blocks and slots of requests that have ended."""
+        running = self.running
         for run in self.leaving:
-            del self.running[run]
-            self._release(run)
+            del running[run]
+        self._release(self.leaving)
         self.leaving.clear()
 
     def _preempt(self, run: Run) -> None:
         """Its blocks are let go, and it waits before all others to be computed again; one that has ended is gone."""
-        if run.ended:
+        if run.end_s >= 0:
             self.leaving.remove(run)
             del self.running[run]
-            self._release(run)
+            self._release([run])
             return
         self._stop(run, again=True)
         run.preemptions += 1
@@ -348,14 +342,14 @@ class Engine(Room):
                 since_s, waited = self.stalled.pop()
                 if waited > 1:
                     self.stalled.append((since_s, waited - 1))
-        self._release(run, again=again)
+        self._release([run], again=again)
 
     def expire(self, until: float) -> float:
         """Cancels requests whose time is over when the next step is scheduled; returns the next such time, or until."""
         deadlines, waiting = self.deadlines, self.waiting
-        while deadlines and (deadlines[0][0] <= self.began or deadlines[0][2].ended):
+        while deadlines and (deadlines[0][0] <= self.began or deadlines[0][2].end_s >= 0):
             _, _, run = heappop(deadlines)
-            if run.ended:
+            if run.end_s >= 0:
                 continue
             if run in self.running:
                 self._stop(run)
@@ -363,8 +357,8 @@ class Engine(Room):
                 if run is waiting[0]:
                     self.lack = 0
                 waiting.remove(run)
-            run.ended = True
-            self.observer.cancelled(run, self.now)
+            run.end_s = self.now
+            self.observer.cancelled(run)
         return min(until, deadlines[0][0]) if deadlines else until
 
 

@@ -64,13 +64,13 @@ class Growth:
         return runs
 
     def _forget(self, runs: list[Run]) -> None:
-        clock = self.clock
+        clock, groups = self.clock, self._groups
+        self.batch -= len(runs)
         for run in runs:
             own = run.own
-            self.batch -= 1
             self.offset -= own
             run.prefilled = clock + own
-            for group in self._groups:
+            for group in groups:
                 group.counts[own % group.block] -= 1
                 group.blocks += -own // group.block
 

@@ -26,60 +26,46 @@ class Lockstep:
             began, now = ranks[0].began, ranks[0].now
             target = min([until, *(rank.expire(until) for rank in ranks if rank.deadlines)])
             due_s = min(rank.due_s() for rank in ranks)
-            decoding = [rank for rank in ranks if rank.growth.batch]
-            if due_s <= began:
+            if due_s <= began or any(rank.growth.batch for rank in ranks):
                 self._step()
-            elif decoding:
-                self._decode(decoding, min(target, due_s))
             elif began < now:
-                self._sit_out(began=now, now=now)
+                self._sit_out(now)
             elif (next_s := min(target, due_s)) < until:
-                self._sit_out(began=next_s, now=next_s)
+                self._sit_out(next_s)
             else:
                 return
 
     def _step(self) -> None:
         """One step of all, with whatever prompts they schedule."""
         ranks = self.ranks
-        prompts = [rank.schedule() for rank in ranks]
+        prompts = [_prompts_of(rank) for rank in ranks]
         decodes = [
             rank.growth.batch if rank.rules.mixes or not chunks else 0
             for rank, chunks in zip(ranks, prompts, strict=True)
         ]
         everywhere = sum(decodes) + sum(new for chunks in prompts for new, _ in chunks)
         if not everywhere:
-            self._sit_out(began=ranks[0].now, now=ranks[0].now)
+            self._sit_out(ranks[0].now)
             return
-        seconds = 0.0
+        seconds, mixed = 0.0, any(prompts)
         for rank, batch, chunks in zip(ranks, decodes, prompts, strict=True):
             kv_tokens = rank.growth.tokens if batch else 0
-            if any(prompts) and (batch or chunks):
+            if mixed and (batch or chunks):
                 seconds = max(seconds, self.times.mixed(batch, kv_tokens, chunks, everywhere))
             elif batch:
                 seconds = max(seconds, self.times.decode(batch, kv_tokens)[0])
         for rank, batch in zip(ranks, decodes, strict=True):
             rank.complete(batch, seconds)
 
-    def _decode(self, decoding: list[Engine], target: float) -> None:
-        """Steps of decodes alone: as many as no rank's own end before, and in which the slowest rank stays so."""
-        priced = [self.times.decode(rank.growth.batch, rank.growth.tokens) for rank in decoding]
-        seconds, slope = max(priced)
-        steps = min(rank.steps_until(target, seconds, slope) for rank in decoding)
-        if not steps or any(rank.leaving for rank in self.ranks):
-            self._step()
-            return
-        if any(first + more * (steps - 1) > seconds + slope * (steps - 1) for first, more in priced):
-            steps = 1
-        idle = [rank for rank in self.ranks if not rank.growth.batch]
-        for rank in decoding:
-            rank.stride(steps, seconds, slope)
-        began, now = decoding[0].began, decoding[0].now
-        for rank in idle:
-            rank.busy_s += now - rank.now
-            rank.began, rank.now = began, now
-
-    def _sit_out(self, *, began: float, now: float) -> None:
+    def _sit_out(self, until: float) -> None:
         """Nothing runs until a time."""
         for rank in self.ranks:
             rank.let_go()
-            rank.began, rank.now = began, now
+            rank.began = rank.now = until
+
+
+def _prompts_of(rank: Engine) -> list[tuple[int, int]]:
+    if rank.due_s() <= rank.began:
+        return rank.schedule()
+    rank.make_room()
+    return []

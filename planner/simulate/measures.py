@@ -1,15 +1,12 @@
 """What a simulation measures: times of requests, gaps between tokens, counts, and how full the engines were."""
 
-from collections import defaultdict
 from copy import copy
 from dataclasses import dataclass, replace
 from operator import sub
 
-from planner.simulate.quantiles import Quantiles
+from planner.simulate.quantiles import Gaps, Quantiles
 from planner.simulate.run import Run
 
-GAPS_PER_S = 100_000
-"""Gaps between tokens are counted by the 10 us that they lie in."""
 MOST_POINTS = 120
 """Of a series over time; when there are more, every second one is left out and they are twice as far apart."""
 FIRST_EVERY_S = 1 / 64
@@ -33,40 +30,6 @@ class Limits:
     ttft_s: float | None = None
     tpot_s: float | None = None
     """Of a request's own mean."""
-
-
-class Gaps:
-    """Times between tokens, of all requests together, by 10 us."""
-
-    def __init__(self) -> None:
-        self.counts: defaultdict[int, int] = defaultdict(int)
-
-    def add(self, seconds: float, gaps: int) -> None:
-        """So many gaps of this length."""
-        self.counts[int(seconds * GAPS_PER_S)] += gaps
-
-    @property
-    def count(self) -> int:
-        """Of all gaps."""
-        return sum(self.counts.values())
-
-    def at(self, share: float) -> float:
-        """The gap that this share of all does not exceed: the middle of its 10 us [s].
-
-        raises: ValueError where there are none
-        """
-        left = share * self.count
-        for place in sorted(self.counts):
-            left -= self.counts[place]
-            if left <= 0:
-                return (place + 0.5) / GAPS_PER_S
-        raise ValueError("no gaps")
-
-    @property
-    def mean(self) -> float:
-        """Of all [s]."""
-        whole = sum((place + 0.5) * gaps for place, gaps in self.counts.items())
-        return whole / self.count / GAPS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +114,6 @@ class Meter:
         self.queued = Quantiles()
         """From a request's arrival to its first step."""
         self.gaps = Gaps()
-        self._gaps = self.gaps.counts
         self.series = Series()
         self.arriving = self.series
         """The series up to the last arrival."""
@@ -169,14 +131,9 @@ class Meter:
         """Requests that got their last token."""
         return self.counted + len(self.ended)
 
-    def steps(self, seconds: float, gaps: int) -> None:
-        """Steps that took so long each, in which so many tokens followed another of their request."""
-        self._gaps[int(seconds * GAPS_PER_S)] += gaps
-
-    def done(self, run: Run, end_s: float) -> None:
-        """A request got its last token."""
-        run.end_s = end_s
-        self.ended.append(run)
+    def done(self, runs: list[Run]) -> None:
+        """Requests got their last token."""
+        self.ended += runs
         if len(self.ended) >= COUNTED_AT_ONCE:
             self.count()
 
@@ -238,11 +195,11 @@ class Meter:
             rest[1] += self.input_tokens - tokens
         return found
 
-    def cancelled(self, run: Run, end_s: float) -> None:
+    def cancelled(self, run: Run) -> None:
         """A request did not end in time."""
         self.cancelled_count += 1
         self.preemptions += run.preemptions
-        self.last_s = max(self.last_s, end_s)
+        self.last_s = max(self.last_s, run.end_s)
 
     def merge(self, other: "Meter") -> None:
         """Adds what was seen of another part of the fleet, both counted."""

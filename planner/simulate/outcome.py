@@ -7,8 +7,8 @@ from planner.accuracy import rounded
 from planner.printable import escaped
 from planner.report_simulation import Percentiles, ScopeHits, SimulatedPoint
 from planner.simulate.cluster import Result
-from planner.simulate.measures import Gaps, Meter, Point
-from planner.simulate.quantiles import Quantiles
+from planner.simulate.measures import Meter, Point
+from planner.simulate.quantiles import Gaps, Quantiles
 from planner.units import show_seconds
 
 MOST_SCOPES = 20

@@ -1,7 +1,7 @@
 """Percentiles of very many values: exact while they fit, from a sketch of bounded error beyond."""
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from math import ceil, exp, floor, fsum, log
 
@@ -12,6 +12,9 @@ MOST_EXACT = 1_000_000
 RELATIVE_ERROR = 0.005
 _STEP = log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
 """Width of the sketch's buckets, in the logarithm of the values."""
+
+GAPS_PER_S = 100_000
+"""Gaps between tokens are counted by the 10 us that they lie in."""
 
 EXACT_METHOD = "exact, linear interpolation between the two nearest of the sorted values"
 SKETCH_METHOD = f"DDSketch of all values, within {RELATIVE_ERROR:.1%} of the exact percentile"
@@ -92,3 +95,39 @@ class Quantiles:
         self._folded_sum += fsum(self._values)
         self._values = array("d")
         self._sorted = 0
+
+
+class Gaps:
+    """Times between tokens, of all requests together: how many lie in which part of a second."""
+
+    def __init__(self, per_s: int = GAPS_PER_S) -> None:
+        self.per_s = per_s
+        self.counts: defaultdict[int, int] = defaultdict(int)
+        """By their length in such parts, rounded down."""
+
+    def add(self, seconds: float, gaps: int) -> None:
+        """So many gaps of this length."""
+        self.counts[int(seconds * self.per_s)] += gaps
+
+    @property
+    def count(self) -> int:
+        """Of all gaps."""
+        return sum(self.counts.values())
+
+    def at(self, share: float) -> float:
+        """The gap that this share of all does not exceed: the middle of its part [s].
+
+        raises: ValueError where there are none
+        """
+        left = share * self.count
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return (place + 0.5) / self.per_s
+        raise ValueError("no gaps")
+
+    @property
+    def mean(self) -> float:
+        """Of all [s]."""
+        whole = sum((place + 0.5) * gaps for place, gaps in self.counts.items())
+        return whole / self.count / self.per_s

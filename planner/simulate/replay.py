@@ -41,10 +41,11 @@ class _Recorder(Meter):
         super().__init__(Limits())
         self.of_request: dict[int, tuple[float, float]] = {}
 
-    def done(self, run: Run, end_s: float) -> None:
-        """A request got its last token."""
-        super().done(run, end_s)
-        self.of_request[id(run.request)] = run.first_s, end_s
+    def done(self, runs: list[Run]) -> None:
+        """Requests got their last token."""
+        super().done(runs)
+        for run in runs:
+            self.of_request[id(run.request)] = run.first_s, run.end_s
 
 
 def replay(requests: Sequence[Request], machine: Machine, times: StepTimes) -> Replayed:

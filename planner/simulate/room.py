@@ -40,7 +40,8 @@ class Room:
     def units_now(self) -> int:
         """Units in use, for one who asks seldom."""
         used = self.used(self.growth.units(0)) + self.pool.shared
-        self.growth.rest()
+        if self.promised <= self.sure_tokens:
+            self.growth.rest()
         return used
 
     def cached_tokens(self, request: Request) -> int:
@@ -114,14 +115,16 @@ class Room:
             low, high = (low, middle) if self._free(self.growth.units(middle)) < 0 else (middle, high)
         return low
 
-    def _release(self, run: Run, *, again: bool = False) -> None:
-        """What a request that runs no longer held."""
-        self.promised -= run.tokens + self.margin
-        if self.sharing is not None:
-            own = self._grown(run.prefilled) + run.fixed - run.shared
-            self.still -= run.fixed - run.shared
-            self.lack -= self.sharing.release(run, own, again=again)
-        else:
-            self.still -= run.fixed
-            if self.lack > 0:
-                self.lack -= self._grown(run.prefilled) + run.fixed
+    def _release(self, runs: list[Run], *, again: bool = False) -> None:
+        """What requests that run no longer held."""
+        sharing, margin = self.sharing, self.margin
+        for run in runs:
+            self.promised -= run.tokens + margin
+            if sharing is not None:
+                own = self._grown(run.prefilled) + run.fixed - run.shared
+                self.still -= run.fixed - run.shared
+                self.lack -= sharing.release(run, own, again=again)
+            else:
+                self.still -= run.fixed
+                if self.lack > 0:
+                    self.lack -= self._grown(run.prefilled) + run.fixed

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from planner.simulate.hashes import Parts
 from planner.simulate.pool import Held, Span
+from planner.simulate.quantiles import Gaps
 from planner.simulate.requests import Request
 
 
@@ -15,6 +16,7 @@ class Run:
     emitted = 0
     """Tokens that it had written when it was last preempted or cancelled."""
     started_s = first_s = end_s = -1.0
+    """End: with its last token, or when it was cancelled."""
     own: int
     """Cached tokens less Growth.clock, while it decodes."""
     finish_at: int
@@ -36,7 +38,6 @@ class Run:
     left: Span | None = None
     """Its own full blocks that a preemption let go."""
     preemptions = 0
-    ended = False
 
     def __init__(self, request: Request, seen_s: float, parts: Parts | None) -> None:
         """seen_s: when it is in the engine's queue"""
@@ -51,11 +52,11 @@ class Run:
 class Observer(Protocol):
     """What is told of an engine's doings."""
 
-    def steps(self, seconds: float, gaps: int) -> None:
-        """Steps that took so long each, in which so many tokens followed another of their request."""
+    gaps: Gaps
+    """Between tokens."""
 
-    def done(self, run: Run, end_s: float) -> None:
-        """A request got its last token."""
+    def done(self, runs: list[Run]) -> None:
+        """Requests got their last token."""
 
-    def cancelled(self, run: Run, end_s: float) -> None:
+    def cancelled(self, run: Run) -> None:
         """A request did not end in time."""

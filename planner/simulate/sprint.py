@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def sprint(engine: "Engine", until: float) -> None:
     """Runs steps that are scheduled before a time, as far as the common case holds."""
-    growth, waiting, running = engine.growth, engine.waiting, engine.running
-    mixed, observe = engine.times.mixed, engine.observer.steps
+    growth, waiting, running, gaps = engine.growth, engine.waiting, engine.running, engine.observer.gaps
+    mixed, join, counts, per_s = engine.times.mixed, growth.join, gaps.counts, gaps.per_s
     while engine.began < until:
         batch = growth.batch
         seen_s = waiting[0].seen_s if waiting else until
@@ -39,14 +39,17 @@ def sprint(engine: "Engine", until: float) -> None:
         if engine.leaving:
             engine.let_go()
         if batch:
-            observe(seconds, batch)
+            counts[int(seconds * per_s)] += batch
             growth.clock += 1
             if growth.ends[0] <= growth.clock:
                 engine.finish()
         for run in started:
             run.first_s = now
             run.prefilled = run.prompt
-            engine.answer(run, run.request.output_tokens - 1)
+            if steps := run.request.output_tokens - 1:
+                join(run, steps)
+            else:
+                engine.end([run])
 
 
 def starting(engine: "Engine", batch: int) -> list[Run]:
