@@ -6,6 +6,7 @@ report = simulate(scenario, load_of(scenario, Asked()), Fleet())
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import inf
 from typing import Any
 
 from planner.demand import plan_demand
@@ -30,6 +31,8 @@ from planner.workers import each_done
 
 MOST_TRIED = 12
 """Fleets that are simulated in search of the least that is enough."""
+LEAST_GAIN = 0.01
+"""Of twice as many replicas, below which even more are not tried."""
 MOST_LOST = 0.01
 """Of the submitted requests, those without an answer, where no success share is asked for."""
 MOST_ENGINES = 4096
@@ -134,7 +137,13 @@ def simulate(
 
     spare = report.fleet.spare_replicas if fleet.fails and report.fleet else 0
     trial = tried(replicas + spare)
-    least = None if fleet.replicas else _least(lambda count: not tried(count + spare).misses, replicas)
+    least = None
+    if not fleet.replicas:
+        least = _least(
+            lambda count: not tried(count + spare).misses,
+            replicas,
+            lambda few, many: _helped(served, *(tried(count + spare).fields for count in (few, many))),
+        )
     found = Simulation(
         **trial.fields,
         seed=fleet.seed,
@@ -295,19 +304,23 @@ def _misses(scenario: Scenario, fields: dict[str, Any]) -> list[str]:
     return found
 
 
-def _least(enough: Callable[[int], bool], first: int) -> int | None:
+def _least(enough: Callable[[int], bool], first: int, helped: Callable[[int, int], bool]) -> int | None:
     """The fewest replicas that are enough, by doubling steps away from the first and bisection; None: not found.
 
     At most MOST_TRIED fleets are asked.
+    helped: whether the second of two numbers is any better than the first; if twice as many are not, no more are tried
     """
     good, bad, step, left = None, 0, 1, MOST_TRIED
-    count = first
+    count, before = first, first
     while left and (good is None or good - bad > 1):
         left -= 1
         if enough(count):
             good = count
+        elif good is None and count >= 2 * before and not helped(before, count):
+            return None
         else:
             bad = count
+            before = count if count >= 2 * before else before
         if good is not None and bad:
             count = (good + bad) // 2
         elif good is None:
@@ -315,6 +328,19 @@ def _least(enough: Callable[[int], bool], first: int) -> int | None:
         else:
             count, step = max(1, count - step), step * 2
     return good
+
+
+def _helped(scenario: Scenario, few: dict[str, Any], many: dict[str, Any]) -> bool:
+    """Whether anything that a fleet can miss is better by LEAST_GAIN with more replicas."""
+    asked = scenario.workload.objectives
+    limits = {"ttft_s": asked.ttft_p95_s, "itl_s": asked.itl_p95_s}
+
+    def missed(fields: dict[str, Any]) -> list[float]:
+        times = [fields[name].p95 if fields[name] else inf for name, limit in limits.items() if limit is not None]
+        late = 0.0 if asked.success_share is None else 1 - (fields["in_time_share"] or 0.0)
+        return [*times, late, fields["cancelled"] + fields["turned_away"], fields["saturated"]]
+
+    return any(before > (1 + LEAST_GAIN) * after for before, after in zip(missed(few), missed(many), strict=True))
 
 
 def _verdict(report: Report, found: Simulation, fleet: Fleet, replicas: int, least: int | None) -> str:

@@ -313,11 +313,43 @@ def test_the_least_that_is_enough_is_found_or_nothing(least: int, first: int) ->
         asked.append(count)
         return count >= least
 
-    found = _least(enough, first)
+    found = _least(enough, first, lambda few, many: few < many)
     assert len(asked) <= MOST_TRIED
     assert found is None or found >= least
     if abs(least - first) <= 8:
         assert found == least
+
+
+@given(first=st.integers(1, 300), useless=st.integers(1, 600))
+def test_where_twice_as_many_are_no_better_no_more_are_tried(first: int, useless: int) -> None:
+    asked: list[int] = []
+
+    def enough(count: int) -> bool:
+        asked.append(count)
+        return False
+
+    assert _least(enough, first, lambda few, _: few < useless) is None
+    assert max(asked) < 16 * max(first, useless), "4 times to twice as many as the last that helped, and as much again"
+
+
+def test_no_fleet_is_fast_enough_for_prompts_longer_than_the_formulas_know() -> None:
+    code = {"input_tokens": {"mean": 6000}, "output_tokens": {"mean": 20}, "arrivals_per_s": 5}
+    planned = scenario("llama-3.1-8b", overrides={"workload": objectives(ttft_p95_s=Decimal("0.15"))})
+    load = load_of(scenario("llama-3.1-8b", overrides={"workload": {**ARRIVING, **code}}), Asked(requests=300))
+    asked: list[int] = []
+    with pytest.MonkeyPatch.context() as patched:
+        run = simulation._run
+
+        def asking(*arguments: Any, **more: Any) -> Any:
+            asked.append(arguments[3])
+            return run(*arguments, **more)
+
+        patched.setattr(simulation, "_run", asking)
+        found = simulate(planned, load, Fleet()).simulation
+    assert found is not None
+    assert found.least_replicas is None
+    assert "nor is any fleet tried" in found.verdict
+    assert asked == [2, 3, 5, 9, 17]
 
 
 # Loads
