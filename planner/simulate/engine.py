@@ -29,7 +29,7 @@ class Engine(Room):
         self, memory: Memory, rules: Rules, times: StepTimes, observer: Observer, hashes: Hashes | None = None
     ) -> None:
         """hashes: how the load's hash ids name chunks; None: nothing is shared"""
-        super().__init__(memory, rules, hashes)
+        super().__init__(memory, rules, hashes if rules.prefix_caching else None)
         self.times, self.observer = times, observer
         self.most_running = min(rules.max_seqs, rules.max_tokens, memory.most_requests or rules.max_seqs)
         self.longest = memory.longest_of(rules)
@@ -50,12 +50,12 @@ class Engine(Room):
 
     def submit(self, request: Request, seen_s: float) -> Run | None:
         """A request that is in the queue from a time on, to which `advance` has come; None: too long, or queue full."""
-        rules, hashes = self.rules, self.hashes
-        parts = hashes.parts(request) if hashes is not None and request.hash_ids and rules.prefix_caching else None
+        hashes, rules, waiting = self.hashes, self.rules, self.waiting
+        parts = hashes.parts(request) if hashes is not None and request.hash_ids else None
         run = Run(request, seen_s, parts)
-        if run.tokens > self.longest or (rules.max_queue is not None and len(self.waiting) >= rules.max_queue):
+        if run.tokens > self.longest or (rules.max_queue is not None and len(waiting) >= rules.max_queue):
             return None
-        self.waiting.append(run)
+        waiting.append(run)
         if rules.timeout_s is not None:
             self.submitted += 1
             heappush(self.deadlines, (request.arrival_s + rules.timeout_s, self.submitted, run))
@@ -244,18 +244,20 @@ class Engine(Room):
         """
         growth, late, waiting, gaps = self.growth, self.rules.sees_late, self.waiting, self.observer.gaps
         ends, priced, counts, per_s = growth.ends, self.times.decode, gaps.counts, gaps.per_s
+        leaving, stalled, now = self.leaving, self.stalled, self.now
+        tight = self.promised > self.sure_tokens
         while True:
             batch, clock = growth.batch, growth.clock
             steps = ends[0] - clock
             seconds, slope = priced(batch, batch * clock + growth.offset)
-            wanted = target - self.now
+            wanted = target - now
             if wanted <= 0:
                 steps = 1
             elif steps * seconds > wanted and (enough := _steps_in(wanted, seconds, slope) + late) < steps:
                 steps = enough
             if steps > LONGEST_STRIDE:
                 steps = LONGEST_STRIDE
-            if self.promised > self.sure_tokens and self._free(growth.units(steps)) < 0:
+            if tight and self._free(growth.units(steps)) < 0:
                 steps = self._steps_that_fit(steps)
                 if not steps:
                     self.make_room()
@@ -266,16 +268,16 @@ class Engine(Room):
                     seconds, slope = priced(batch, growth.tokens)
             last = seconds + slope * (steps - 1)
             taken = steps * (seconds + last) / 2
-            self.now = now = self.now + taken
+            self.now = now = now + taken
             self.began = began = now - last if late else now
             self.busy_s += taken
             growth.clock = clock + steps
-            if self.stalled:
+            if stalled:
                 self._resume(now - taken + seconds)
                 taken, steps = taken - seconds, steps - 1
             if steps:
                 counts[int(taken / steps * per_s)] += steps * batch
-            if self.leaving:
+            if leaving:
                 self.let_go()
             if ends[0] <= growth.clock:
                 self.finish()

@@ -17,6 +17,7 @@ def sprint(engine: "Engine", until: float) -> None:
     """Runs steps that are scheduled before a time, as far as the common case holds."""
     growth, waiting, running, gaps = engine.growth, engine.waiting, engine.running, engine.observer.gaps
     mixed, join, counts, per_s = engine.times.mixed, growth.join, gaps.counts, gaps.per_s
+    leaving, ends = engine.leaving, growth.ends
     while engine.began < until:
         batch = growth.batch
         seen_s = waiting[0].seen_s if waiting else until
@@ -36,12 +37,12 @@ def sprint(engine: "Engine", until: float) -> None:
             run.started_s = now
         engine.now = now = now + seconds
         engine.busy_s += seconds
-        if engine.leaving:
+        if leaving:
             engine.let_go()
         if batch:
             counts[int(seconds * per_s)] += batch
             growth.clock += 1
-            if growth.ends[0] <= growth.clock:
+            if ends[0] <= growth.clock:
                 engine.finish()
         for run in started:
             run.first_s = now
