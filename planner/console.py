@@ -62,13 +62,15 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the output
 
 
 BY_SUFFIX = {
-    ".yaml": Format.yaml, ".yml": Format.yaml, ".json": Format.json, ".md": Format.markdown, ".html": Format.html,
+    ".yaml": Format.yaml, ".yml": Format.yaml, ".json": Format.json, ".md": Format.markdown,
+    ".markdown": Format.markdown, ".html": Format.html, ".htm": Format.html,
 }  # fmt: skip
 
 
 def format_of(asked: Format | None, output: Path | None) -> Format:
     """The format that was asked for, else that of the output's name, so that a saved .yaml can be read again."""
-    return asked or BY_SUFFIX.get(output.suffix.lower() if output else "", Format.text)
+    name = output.name.lower() if output else ""
+    return asked or next((form for suffix, form in BY_SUFFIX.items() if name.endswith(suffix)), Format.text)
 
 
 def hub_cache() -> Path | None:

@@ -18,6 +18,7 @@ from planner.serving import (
     prompt_steps,
     saturated_tokens_per_s,
     step_of,
+    steps_with_prompts,
     tpot,
 )
 from planner.workload_inputs import Lengths
@@ -163,7 +164,7 @@ class Performance:
 
         Waits for a slot and behind other prompts are independent (queueing.both_within).
         """
-        prefills = [prefill for _, prefill in self.speed.prefills]
+        prefills = [prefill for _, prefill in self._prefills]
         low, high = self.first.unloaded_s + min(prefills), self.first.unloaded_s + max(prefills)
         high += self.first.behind.quantile_s(0.999) + self.slot_wait.quantile_s(0.999)
         while high - low > PRECISION * high:
@@ -180,8 +181,15 @@ class Performance:
         """Share of the requests whose first token comes within this time."""
         return sum(
             share * both_within(self.first.behind, self.slot_wait, seconds - self.first.unloaded_s - prefill)
-            for share, prefill in self.speed.prefills
+            for share, prefill in self._prefills
         )
+
+    @cached_property
+    def _prefills(self) -> tuple[tuple[float, float], ...]:
+        """(share of requests, prefill beside other ranks' prompts [s]): all slowed by as much as the mean prompt is."""
+        mix = self.speed.mix
+        slowed = self.first.prefill_s / self.speed.prefill_s(mix.input_tokens, mix.cached_tokens)
+        return tuple((share, slowed * prefill) for share, prefill in self.speed.prefills)
 
 
 class Speed:
@@ -211,7 +219,7 @@ class Speed:
 
     def _prefill_s(self, tokens: int, cached: int) -> float:
         """A prompt alone on an idle replica [s]."""
-        return prefill_terms(self.replica, tokens - cached, cached).seconds
+        return prefill_terms(self.replica, tokens - cached, cached, ranks=1).seconds
 
     @cached_property
     def saturated_tokens_per_s(self) -> float:
@@ -299,17 +307,20 @@ def itl_quantile(replica: Replica, mix: Mix, batch: int, decode_s: float) -> flo
     batch: B, requests that decode [1]
     decode_s: the decodes' own step, with the streaming of their tokens where that takes longer: no gap is less [s]
     returns: time [s]
-    assumes: at most one prompt in a step; (B - 1) / n prompts of others are due in each
+    assumes: at most one prompt in a step; (B - 1) / n prompts of others are due in each, by steps_with_prompts where
+        ranks share experts
     source: continuous batching (Yu et al. 2022, Orca); chunked prefill (Agrawal et al. 2024, arXiv:2403.02310)
     """
     due = (batch - 1) / mix.output_tokens / replica.groups
+    often, ranks = steps_with_prompts(replica, due)
+    due *= often
     held = [(share, steps) for band in mix.bands for share, steps in _held(replica, band, batch)]
     total = due * sum(share * alike for share, steps in held for _, alike in steps)
     if total <= 1 - PERCENTILE:
         return decode_s
     kv, left = mix.input_tokens + mix.output_tokens / 2, 1 - PERCENTILE
     gaps = [
-        (max(decode_s, _gap_s(replica, batch, kv, prompt)), share * alike)
+        (max(decode_s, _gap_s(replica, batch, kv, prompt, ranks)), share * alike)
         for share, steps in held
         for prompt, alike in steps
     ]
@@ -328,8 +339,8 @@ def _held(replica: Replica, band: Band, batch: int) -> Iterator[tuple[float, tup
         yield share, steps if replica.mixes else ((Prompt(new, cached), 1),)
 
 
-def _gap_s(replica: Replica, batch: int, kv: float, prompt: Prompt) -> float:
+def _gap_s(replica: Replica, batch: int, kv: float, prompt: Prompt, ranks: float | None) -> float:
     if replica.mixes:
-        return step_of(replica, batch, kv, (prompt,)).seconds
-    waited = prefill_terms(replica, prompt.tokens, prompt.prior, prompt.count).seconds
+        return step_of(replica, batch, kv, (prompt,), ranks).seconds
+    waited = prefill_terms(replica, prompt.tokens, prompt.prior, prompt.count, ranks).seconds
     return step_of(replica, batch, kv).seconds + waited

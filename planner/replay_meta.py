@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 
 from planner.documents import load_json, validate
 from planner.engine_inputs import version_numbers
@@ -19,6 +19,7 @@ OLDEST = (0, 8)
 """vLLM's first version whose scheduler is the one that planner simulates, by default (V1)."""
 
 Wanted = TypeVar("Wanted")
+DataRanks = Annotated[int, Field(strict=True, ge=1, le=64)]
 
 
 def _version(text: str) -> str:
@@ -32,10 +33,10 @@ class EngineArguments(Input):
 
     model: Printable | None = None
     tensor_parallel_size: Degree = 1
-    data_parallel_size: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    data_parallel_size: DataRanks = 1
     pipeline_parallel_size: Literal[1] = 1
     """A simulation has no pipeline stages."""
-    enable_expert_parallel: bool = False
+    enable_expert_parallel: StrictBool = False
     max_num_seqs: Count | None = None
     max_num_batched_tokens: Count | None = None
     max_model_len: Count | None = None
@@ -44,14 +45,14 @@ class EngineArguments(Input):
     quantization: Printable | None = None
     block_size: Count | None = None
     gpu_memory_utilization: PositiveShare | None = None
-    enable_prefix_caching: bool | None = None
+    enable_prefix_caching: StrictBool | None = None
     enable_chunked_prefill: Literal[True] | None = None
-    async_scheduling: bool | None = None
+    async_scheduling: StrictBool | None = None
     enforce_eager: Literal[False] | None = None
     """Steps without captured graphs are not priced."""
     speculative_config: None = None
-    disable_log_stats: bool | None = None
-    trust_remote_code: bool | None = None
+    disable_log_stats: StrictBool | None = None
+    trust_remote_code: StrictBool | None = None
     seed: int | None = None
 
 
@@ -67,18 +68,29 @@ class Cache(_Open):
     num_gpu_blocks: Count | None = None
     block_size: Count | None = None
     gpu_memory_utilization: PositiveShare | None = None
-    enable_prefix_caching: bool | None = None
+    enable_prefix_caching: StrictBool | None = None
 
 
 class Scheduler(_Open):
     """The scheduler as the engine resolved it."""
 
-    async_scheduling: bool | None = None
+    async_scheduling: StrictBool | None = None
     enable_chunked_prefill: Literal[True] | None = None
     max_num_batched_tokens: Count | None = None
     max_num_seqs: Count | None = None
     policy: Literal["fcfs"] = "fcfs"
-    scheduler_reserve_full_isl: bool | None = None
+    scheduler_reserve_full_isl: StrictBool | None = None
+
+
+class Parallel(_Open):
+    """Ranks as the engine resolved them; a replay knows none of those that can only be 1."""
+
+    tensor_parallel_size: Degree = 1
+    data_parallel_size: DataRanks = 1
+    enable_expert_parallel: StrictBool = False
+    pipeline_parallel_size: Literal[1] = 1
+    prefill_context_parallel_size: Literal[1] = 1
+    decode_context_parallel_size: Literal[1] = 1
 
 
 class Served(_Open):
@@ -94,6 +106,7 @@ class Resolved(_Open):
 
     cache_config: Cache = Cache()
     scheduler_config: Scheduler = Scheduler()
+    parallel_config: Parallel = Parallel()
     served: Served = Field(default=Served(), alias="model_config")
     speculative_config: None = None
 
@@ -114,6 +127,22 @@ class Meta(_Open):
     kv_cache: Cache = Cache()
     hardware: Hardware = Hardware()
     resolved_config: Resolved = Resolved()
+
+    @property
+    def tp(self) -> int:
+        """Tensor parallel ranks: as resolved or as asked for, whichever is not left at 1."""
+        return max(self.resolved_config.parallel_config.tensor_parallel_size, self.engine_kwargs.tensor_parallel_size)
+
+    @property
+    def dp(self) -> int:
+        """Data parallel ranks, likewise."""
+        return max(self.resolved_config.parallel_config.data_parallel_size, self.engine_kwargs.data_parallel_size)
+
+    @property
+    def expert_parallel(self) -> bool:
+        """Whole experts on each rank, likewise."""
+        resolved = self.resolved_config.parallel_config.enable_expert_parallel
+        return resolved or self.engine_kwargs.enable_expert_parallel
 
     @property
     def max_num_seqs(self) -> int | None:

@@ -127,15 +127,14 @@ def _deployment(meta: Meta, model: Model, gpu: str) -> Deployment:
         "concurrency": 1,
         "source": "a recorded run",
     }
-    ranks = kwargs.tensor_parallel_size * kwargs.data_parallel_size
     overrides: dict[str, object] = {
         "accelerator": gpu,
         "engine": nearest_engine(f"vllm-{meta.vllm_version}"),
         "workload": workload,
         "price": PRICE,
-        "parallelism.tp": kwargs.tensor_parallel_size,
-        "parallelism.dp": kwargs.data_parallel_size,
-        "parallelism.ep": ranks if kwargs.enable_expert_parallel and has_experts(model) else 1,
+        "parallelism.tp": meta.tp,
+        "parallelism.dp": meta.dp,
+        "parallelism.ep": meta.tp * meta.dp if meta.expert_parallel and has_experts(model) else 1,
         "kv_cache.dtype": kwargs.kv_cache_dtype,
         "engine_options.dtype": kwargs.dtype,
         "engine_options.prefix_caching": meta.prefix_caching,
@@ -171,7 +170,10 @@ def _machine(deployment: Deployment, meta: Meta) -> tuple[Machine, Replica]:
     if meta.num_gpu_blocks is not None:
         memory = replace(memory, units=meta.num_gpu_blocks - deployment.scenario.engine.null_blocks)
     if memory.units < 1:
-        raise InputError(f"{deployment.scenario.model.name} leaves no memory for a cache on this device")
+        what = "leaves no memory for a cache on this device"
+        if meta.num_gpu_blocks is not None:
+            what = f"has no cache with num_gpu_blocks {meta.num_gpu_blocks}, the null block included"
+        raise InputError(f"{deployment.scenario.model.name} {what}")
     return Machine(memory, rules, deployment.ranks.dp, replica.shares_experts), replica
 
 

@@ -114,6 +114,8 @@ def steps_with_prompts(replica: Replica, due: float) -> tuple[float, float | Non
     """
     if not replica.shares_experts:
         return 1.0, None
+    if not due:
+        return float(replica.work.ranks.dp), 1.0
     own = -expm1(-due)
     every = 1 - (1 - own) ** replica.work.ranks.dp
     return every / own, replica.work.ranks.dp * own / every

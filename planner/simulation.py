@@ -143,6 +143,7 @@ def simulate(
             lambda count: not tried(count + spare).misses,
             replicas,
             lambda few, many: _helped(served, *(tried(count + spare).fields for count in (few, many))),
+            MOST_ENGINES // scenario.parallelism.dp - spare,
         )
     found = Simulation(
         **trial.fields,
@@ -304,10 +305,10 @@ def _misses(scenario: Scenario, fields: dict[str, Any]) -> list[str]:
     return found
 
 
-def _least(enough: Callable[[int], bool], first: int, helped: Callable[[int, int], bool]) -> int | None:
+def _least(enough: Callable[[int], bool], first: int, helped: Callable[[int, int], bool], most: int) -> int | None:
     """The fewest replicas that are enough, by doubling steps away from the first and bisection; None: not found.
 
-    At most MOST_TRIED fleets are asked.
+    At most MOST_TRIED fleets are asked, none larger than most but the first.
     helped: whether the second of two numbers is any better than the first; if twice as many are not, no more are tried
     """
     good, bad, step, left = None, 0, 1, MOST_TRIED
@@ -324,7 +325,9 @@ def _least(enough: Callable[[int], bool], first: int, helped: Callable[[int, int
         if good is not None and bad:
             count = (good + bad) // 2
         elif good is None:
-            count, step = count + step, step * 2
+            if count >= most:
+                return None
+            count, step = min(most, count + step), step * 2
         else:
             count, step = max(1, count - step), step * 2
     return good

@@ -318,9 +318,12 @@ def test_a_file_that_exists_stays_unless_forced(tmp_path: Path) -> None:
         ("r.md", "markdown"),
         ("r.html", "html"),
         ("r", "text"),
+        ("a.dir/.yaml", "yaml"),
+        ("r.htm", "html"),
     ],
 )
 def test_the_output_is_written_as_its_name_ends(tmp_path: Path, name: str, form: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     done(*ESTIMATE, "-o", tmp_path / name)
     assert (tmp_path / name).read_text() == done(*ESTIMATE, "--format", form)
     done(*ESTIMATE, "-o", tmp_path / name, "--force", "--format", "text")

@@ -8,6 +8,7 @@ import pytest
 from planner.errors import InputError
 from planner.latency import Mix, Speed, itl_quantile, longest_prompt, mix_of
 from planner.queueing import Wait
+from planner.roofline import Prompt
 from planner.serving import first_token, prefill_terms, saturated_tokens_per_s, step_of, tpot
 from tests.replicas import replica
 from tests.scenarios import CHAT, scenario
@@ -197,3 +198,25 @@ def test_a_prefix_raises_what_a_saturated_replica_does() -> None:
 def test_decimal_shares_are_kept() -> None:
     prefix = {"shared_tokens": 900, "request_share": Decimal("0.125")}
     assert {band.hit_share for band in mix({**CHAT, "prefix": prefix}).bands} == {0.125}
+
+
+def test_a_prompt_alone_is_as_fast_however_many_ranks_share_experts_with_its_own() -> None:
+    """An idle rank brings the experts no prompt: what more ranks take away is their messages' time alone."""
+    speeds = [Speed(replica("qwen3-30b-a3b", dp=ranks, ep=ranks), mix(), 64) for ranks in (8, 64)]
+    few, many = (each.prefill_s(4083, 0) for each in speeds)
+    assert many == pytest.approx(few, rel=0.1)
+    for each in speeds:
+        one = each.active(1)
+        assert one.first.prefill_s == pytest.approx(each.prefill_s(each.mix.input_tokens, each.mix.cached_tokens), 0.05)
+        assert one.itl_p95_s == one.tpot.decode.seconds
+
+
+def test_gaps_hold_the_prompts_of_all_ranks_that_share_experts() -> None:
+    """Eight ranks of eight requests: one prompt in twenty-six steps of a rank, but in more than a third of all."""
+    ranks = replica("qwen3-30b-a3b", dp=8, ep=8)
+    lengths = mix({**PLAIN, "input_tokens": {"mean": 1000, "max": 1000}, "output_tokens": {"mean": 200, "max": 200}})
+    step, kv = step_of(ranks, 64, 1100).seconds, 1100
+    gap = itl_quantile(ranks, lengths, 64, step)
+    assert 64 / 200 / 8 < 0.05, "by its own rank's prompts alone no gap within 95 % would be longer"
+    prompt = Prompt(1000, 0)
+    assert step_of(ranks, 64, kv, (prompt,), 1).seconds < gap < step_of(ranks, 64, kv, (prompt,), 8).seconds

@@ -313,7 +313,7 @@ def test_the_least_that_is_enough_is_found_or_nothing(least: int, first: int) ->
         asked.append(count)
         return count >= least
 
-    found = _least(enough, first, lambda few, many: few < many)
+    found = _least(enough, first, lambda few, many: few < many, 10**6)
     assert len(asked) <= MOST_TRIED
     assert found is None or found >= least
     if abs(least - first) <= 8:
@@ -328,8 +328,14 @@ def test_where_twice_as_many_are_no_better_no_more_are_tried(first: int, useless
         asked.append(count)
         return False
 
-    assert _least(enough, first, lambda few, _: few < useless) is None
+    assert _least(enough, first, lambda few, _: few < useless, 10**6) is None
     assert max(asked) < 16 * max(first, useless), "4 times to twice as many as the last that helped, and as much again"
+
+
+def test_no_more_engines_are_tried_than_a_simulation_keeps() -> None:
+    asked: list[int] = []
+    assert _least(lambda count: bool(asked.append(count)), 3, lambda _few, _many: True, 40) is None  # type: ignore[func-returns-value]
+    assert asked == [3, 4, 6, 10, 18, 34, 40]
 
 
 def test_no_fleet_is_fast_enough_for_prompts_longer_than_the_formulas_know() -> None:

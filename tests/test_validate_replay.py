@@ -237,6 +237,17 @@ def test_what_a_record_resolved_goes_before_what_was_asked_for_and_before_defaul
     assert plain.replica.steps_in_flight == 2
 
 
+def test_ranks_are_read_from_what_the_record_resolved_too(tmp_path: Path) -> None:
+    def change(meta: dict[str, Any]) -> None:
+        parallel = {"tensor_parallel_size": 1, "data_parallel_size": 2, "enable_expert_parallel": True}
+        meta["resolved_config"] = {"parallel_config": parallel}
+        meta["model"] = meta["engine_kwargs"]["model"] = "Qwen/Qwen3-30B-A3B"
+
+    meta = read_meta(meta_file(tmp_path, change))
+    run = prepare(read_run(lines(ROW), "run"), meta, "meta", model=None, gpu="h100-sxm", configs=None)
+    assert (run.machine.ranks, run.machine.together, run.replica.work.ranks.ep) == (2, True, 2)
+
+
 def test_the_rtx_4090_borrows_from_the_board_most_like_it() -> None:
     assert next(calibrations_for(load_accelerator("rtx-4090"), "vllm")).gpu == "rtx-pro-6000-server"
     assert next(calibrations_for(load_accelerator("l4"), "vllm")).gpu == "a100-sxm-80gb"
@@ -334,6 +345,14 @@ def test_any_row_is_read_or_refused(change: dict[str, object]) -> None:
             lambda m: m.update(resolved_config={"scheduler_config": {"policy": "priority"}}),
             "resolved_config.scheduler_config.policy: ",
         ),
+        (
+            lambda m: m.update(resolved_config={"parallel_config": {"pipeline_parallel_size": 2}}),
+            "resolved_config.parallel_config.pipeline_parallel_size: ",
+        ),
+        (
+            lambda m: m["engine_kwargs"].update(enable_expert_parallel="yes"),
+            "engine_kwargs.enable_expert_parallel: ",
+        ),
     ],
 )
 def test_a_bad_record_is_refused_by_field(
@@ -368,7 +387,7 @@ def test_a_record_that_names_no_gpu_is_refused_with_those_that_its_files_name_sp
         (lambda m: m.update(model="acme/secret-13b"), "meta: no config is known for 'acme/secret-13b'"),
         (lambda m: m["engine_kwargs"].update(tensor_parallel_size=3), "meta: parallelism: "),
         (lambda m: m["engine_kwargs"].update(kv_cache_dtype="fp7"), "meta: kv_cache.dtype: "),
-        (lambda m: m.update(kv_cache={"num_gpu_blocks": 1}), "meta: llama-3.1-8b leaves no memory for a cache"),
+        (lambda m: m.update(kv_cache={"num_gpu_blocks": 1}), "meta: llama-3.1-8b has no cache with num_gpu_blocks 1"),
         (lambda m: m.update(kv_cache={"num_gpu_blocks": 5}), "meta: line 1 of the run has 311 tokens"),
         (lambda m: m["engine_kwargs"].update(max_model_len=310), "meta: line 1 of the run has 311 tokens"),
         (

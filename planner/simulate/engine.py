@@ -344,7 +344,7 @@ class Engine(Room):
                 since_s, waited = self.stalled.pop()
                 if waited > 1:
                     self.stalled.append((since_s, waited - 1))
-        self._release([run], again=again)
+        self._release([run], again)
 
     def expire(self, until: float) -> float:
         """Cancels requests whose time is over when the next step is scheduled; returns the next such time, or until."""

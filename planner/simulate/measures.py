@@ -2,7 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass, replace
-from operator import attrgetter, sub
+from operator import sub
 
 from planner.simulate.quantiles import Gaps, Quantiles
 from planner.simulate.run import Run
@@ -21,10 +21,6 @@ COUNTS = (
     "input_tokens", "output_tokens", "cached_tokens", "preemptions",
 )  # fmt: skip
 """Of a meter, those that sum over parts of a fleet."""
-_request, _first_s, _end_s, _started_s, _preemptions = map(
-    attrgetter, ("request", "first_s", "end_s", "started_s", "preemptions")
-)
-_arrival_s, _input_tokens, _output_tokens = map(attrgetter, ("arrival_s", "input_tokens", "output_tokens"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +140,18 @@ class Meter:
     def count(self) -> None:
         """Counts all requests that have ended by now: to be called before what they sum to is read."""
         runs, self.ended = self.ended, []
-        requests = list(map(_request, runs))
-        arrivals, outputs = list(map(_arrival_s, requests)), list(map(_output_tokens, requests))
-        firsts, ends = list(map(_first_s, runs)), list(map(_end_s, runs))
+        requests = [run.request for run in runs]
+        arrivals, outputs = [each.arrival_s for each in requests], [each.output_tokens for each in requests]
+        firsts, ends = [run.first_s for run in runs], [run.end_s for run in runs]
         self.counted += len(runs)
         self.ttft.add_many(map(sub, firsts, arrivals))
         self.e2e.add_many(map(sub, ends, arrivals))
-        self.queued.add_many(map(sub, map(_started_s, runs), arrivals))
+        self.queued.add_many(map(sub, [run.started_s for run in runs], arrivals))
         several = zip(firsts, ends, outputs, strict=True)
         self.tpot.add_many([(end - first) / (tokens - 1) for first, end, tokens in several if tokens > 1])
         self.output_tokens += sum(outputs)
-        self.input_tokens += sum(map(_input_tokens, requests))
-        self.preemptions += sum(map(_preemptions, runs))
+        self.input_tokens += sum([each.input_tokens for each in requests])
+        self.preemptions += sum([run.preemptions for run in runs])
         self.last_s = max(self.last_s, max(ends, default=0.0))
         in_time = [run for run in runs if self._in_time(run)] if self.limits.ttft_s is not None else runs
         self.in_time += len(in_time)

@@ -115,7 +115,7 @@ class Room:
             low, high = (low, middle) if self._free(self.growth.units(middle)) < 0 else (middle, high)
         return low
 
-    def _release(self, runs: list[Run], *, again: bool = False) -> None:
+    def _release(self, runs: list[Run], again: bool = False) -> None:
         """What requests that run no longer held."""
         sharing, margin = self.sharing, self.margin
         for run in runs:

@@ -25,8 +25,6 @@ class Run:
     """Prompt tokens found in the cache when it first started."""
     fixed = 0
     """Units that do not grow."""
-    parts: Parts | None = None
-    """Of its prompt; None: it shares nothing."""
     held: list[Held]
     """Chunks of its prompt that it uses, if it shares any."""
     made: Span | None = None
@@ -37,13 +35,14 @@ class Run:
     """Units of them."""
     left: Span | None = None
     """Its own full blocks that a preemption let go."""
-    preemptions = 0
 
     def __init__(self, request: Request, seen_s: float, parts: Parts | None) -> None:
-        """seen_s: when it is in the engine's queue"""
-        self.request, self.seen_s = request, seen_s
+        """seen_s: when it is in the engine's queue
+        parts: of its prompt; None: it shares nothing
+        """
+        self.request, self.seen_s, self.parts, self.preemptions = request, seen_s, parts, 0
         if parts is not None:
-            self.parts, self.held = parts, []
+            self.held = []
         self.prompt = prompt = request.input_tokens
         """Tokens to compute before it decodes: its input, and after a preemption what it had written too."""
         self.tokens = prompt + request.output_tokens
