@@ -49,8 +49,8 @@ from planner.console import (
     ResultFormatOption,
     emit,
     emit_rows,
-    format_of,
     hub_cache,
+    prints_text,
 )
 from planner.demand import plan_demand
 from planner.errors import InputError
@@ -149,7 +149,7 @@ def estimate(
     reports = [plan_demand(each, devices) for each in asked]
     result = reports[0] if len(reports) == 1 else compare_reports(reports)
     write(result, output_format, output, force=force, brief=brief)
-    _plot(reports, wanted=plot and output is None and format_of(output_format, output) is Format.text)
+    _plot(reports, wanted=plot and prints_text(output_format, output))
     raise typer.Exit(_exit_code(reports))
 
 
@@ -213,7 +213,7 @@ def report(
     result = saved.read(file)
     write(result, output_format, output, force=force, brief=brief)
     reports = list(result.reports) if isinstance(result, Comparison) else [result] if isinstance(result, Report) else []
-    _plot(reports, wanted=plot and output is None and format_of(output_format, output) is Format.text)
+    _plot(reports, wanted=plot and prints_text(output_format, output))
 
 
 @app.command("import", epilog="\b\nExample: planner import ./my-checkpoint -o my-model.yaml")

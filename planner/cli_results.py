@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 
 from planner import saved
-from planner.console import Format, emit, format_of
+from planner.console import Format, emit, format_of, prints_text
 from planner.render import markdown, text
 from planner.saved import Result
 
@@ -32,12 +32,11 @@ def write(
     asked: its format; None: by the output's name
     shown: how much of a search is drawn; None: the default
     """
-    form = format_of(asked, output)
-    if form is Format.text and output is None and sys.stdout.isatty():
+    if prints_text(asked, output) and sys.stdout.isatty():
         console = Console()
         text.write(_drawn(result, console.width, shown, brief=brief), console)
         return
-    emit(_formatted(result, form, shown, brief=brief), output, force=force)
+    emit(_formatted(result, format_of(asked, output), shown, brief=brief), output, force=force)
 
 
 def _formatted(result: Result, form: Format, shown: "Shown | None", *, brief: bool) -> str:

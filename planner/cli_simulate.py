@@ -28,13 +28,12 @@ from planner.console import (
     DONE,
     NOT_FEASIBLE,
     ForceOption,
-    Format,
     OutputOption,
     ResultFormatOption,
     check_output,
     counting,
     emit,
-    format_of,
+    prints_text,
     stopping_when_terminated,
 )
 from planner.errors import InputError
@@ -181,7 +180,7 @@ def simulate(
         reports = simulate_all(loaded(scenario, overrides), tasks, jobs=jobs, step=step)
     result = reports[0] if len(reports) == 1 else compare(reports)
     write(result, output_format, output, force=force, brief=brief)
-    _plot(reports, wanted=plot and output is None and format_of(output_format, output) is Format.text)
+    _plot(reports, wanted=plot and prints_text(output_format, output))
     raise typer.Exit(DONE if all(each.simulation and each.simulation.met for each in reports) else NOT_FEASIBLE)
 
 

@@ -73,6 +73,11 @@ def format_of(asked: Format | None, output: Path | None) -> Format:
     return asked or next((form for suffix, form in BY_SUFFIX.items() if name.endswith(suffix)), Format.text)
 
 
+def prints_text(asked: Format | None, output: Path | None) -> bool:
+    """Whether the result goes to stdout as text."""
+    return output is None and format_of(asked, output) is Format.text
+
+
 def hub_cache() -> Path | None:
     """Where huggingface_hub keeps what it downloaded; None without a home directory."""
     if "HF_HUB_CACHE" in os.environ:

@@ -106,9 +106,7 @@ def _gpu(meta: Meta, file: str) -> str:
 def _boards_in(text: str) -> list[str]:
     """Shipped accelerators whose name up to its number a text holds: those of the longest such name."""
     letters = re.sub(r"[^a-z0-9]", "", text.lower())
-    boards = {
-        name: re.sub(r"-", "", re.findall(r"^(?:\D+-)*[a-z]*\d+[a-z]*", name)[0]) for name in names("accelerator")
-    }
+    boards = {name: re.findall(r"^(?:\D+-)*[a-z]*\d+[a-z]*", name)[0].replace("-", "") for name in names("accelerator")}
     found = {name: len(board) for name, board in boards.items() if board in letters}
     return [name for name, length in found.items() if length == max(found.values())]
 

@@ -101,6 +101,11 @@ def prompts_terms(
     return _with_prompts(replica, batch, kv, tokens, prior, count, ranks) + decode.times(-steps)
 
 
+def share_with_prompts(due: float) -> float:
+    """Share of a rank's steps that have prompts, of which so many come in a step on average by chance: 1 - e^-d."""
+    return -expm1(-due)
+
+
 def steps_with_prompts(replica: Replica, due: float) -> tuple[float, float | None]:
     """(steps with prompts of any rank, for each with a given rank's; data-parallel ranks that then have some).
 
@@ -116,7 +121,7 @@ def steps_with_prompts(replica: Replica, due: float) -> tuple[float, float | Non
         return 1.0, None
     if not due:
         return float(replica.work.ranks.dp), 1.0
-    own = -expm1(-due)
+    own = share_with_prompts(due)
     every = 1 - (1 - own) ** replica.work.ranks.dp
     return every / own, replica.work.ranks.dp * own / every
 
@@ -268,7 +273,7 @@ def first_token(
     due = batch / output_tokens / replica.groups
     steps, _ = steps_with_prompts(replica, due)
     busy = every / steps
-    ranks = 1 - expm1(-due) * (replica.work.ranks.dp - 1)
+    ranks = 1 + share_with_prompts(due) * (replica.work.ranks.dp - 1)
     step, prefill = each.decode.seconds, prefill_terms(replica, max(1, input_tokens - prior), prior, 1, ranks).seconds
     behind = server_wait(busy, prefill, variation, burstiness)
     if behind.mean_s > (most := prefill * (batch - 1) / 2):
