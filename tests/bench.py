@@ -98,9 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
         ("one estimate, speed included", with_speed, by_estimates),
         ("one estimate, files read and validated", loaded, by_estimates),
     ):
-        print(f"{what:48}{figure:9.3f} {note}")
+        print(f"{what:58}{figure:9.3f} {note}")
     for what, speed, note in lines(asked.traces, asked.peer):
-        print(f"{what:48}{'-' if speed is None else format(speed, ',.0f'):>9} {note}")
+        print(f"{what:58}{'-' if speed is None else format(speed, ',.0f'):>9} {note}")
     return 0 if ratio <= MOST_RATIO and alone <= MOST_MS else 1
 
 

@@ -3,7 +3,8 @@
     python -m tests.bench [--traces FOLDER] [--peer PYTHON]
 
 Of planner everything counts that `planner simulate` does for a trace but printing: reading the file, filling tables of
-step times, the engine, the measuring; the note has it without the first two. Of sched-sim, whose input is Python
+step times, the engine, the measuring; the note has it without the first two. It is measured as its wheel installs it,
+with the engine compiled, and from the checkout, as Python alone. Of sched-sim, whose input is Python
 objects, its simulator alone. Both serve an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has
 a preset, in steps of at most 8,192 tokens and 1,024 requests, with a prefix cache where the trace has hash ids.
 sched-sim 0.2 finds prefixes by tokens, so a hash id stands for 512 tokens of its own. Measure on an idle machine: a
@@ -28,7 +29,8 @@ from planner.simulate.measures import Limits, Meter
 from planner.simulate.requests import Listed, Load
 from planner.simulate.setting import Setting, setting_of
 from planner.simulate.traces import open_trace
-from tests.scenarios import ORACLES
+from tests import wheels
+from tests.scenarios import ORACLES, ROOT
 
 GOALS = {"azure2023_conv": 100_000, "mooncake_conversation": 20_000}
 """Requests per second of CPU time that planner is to reach on the complete traces."""
@@ -62,6 +64,11 @@ simulator.submit_workload(requests)
 simulator.run()
 print(json.dumps([time.process_time() - start, sum(each.completed_at is not None for each in requests)]))
 """
+OURS = """
+import dataclasses, json, pathlib, sys
+from tests.bench_simulation import ours
+print(json.dumps(dataclasses.asdict(ours(pathlib.Path(sys.argv[1])))))
+"""
 PEER_REQUESTS, PEER_LIMIT_S = 1000, 120
 
 
@@ -94,6 +101,11 @@ def ours(path: Path) -> Speed:
     alone = meter.submitted / (process_time() - start)
     hit = f", hit rate {meter.cached_tokens / meter.input_tokens:.1%}" if trace.chunk_tokens else ""
     return Speed(meter.submitted, whole_s, f"{found}{hit}; {alone:,.0f} with requests in memory and tables filled")
+
+
+def ours_in(folder: Path, path: Path) -> Speed:
+    """The same in a process of its own, with the planner of a folder."""
+    return Speed(**json.loads(wheels.run("-c", OURS, str(path.resolve()), folders=(folder, ROOT), timeout=600)))
 
 
 def simulated(load: Load, setting: Setting) -> Meter:
@@ -138,9 +150,11 @@ def traces(folder: Path | None) -> Iterator[tuple[str, Path]]:
 def lines(folder: Path | None, peer: str | None) -> Iterator[tuple[str, float | None, str]]:
     """(what, requests per second of CPU time, note) of every measurement."""
     for name, path in traces(folder):
-        speed = ours(path)
         goal = f"goal {GOALS[name]:,} on the complete trace"
-        yield f"planner, {path.name}", speed.per_s, f"requests/CPU s, {speed.requests:,} of them, {speed.note}; {goal}"
+        for what, source in (("planner", wheels.installed()), ("planner not compiled", ROOT)):
+            speed = ours_in(source, path)
+            note = f"requests/CPU s, {speed.requests:,} of them, {speed.note}; {goal}"
+            yield f"{what}, {path.name}", speed.per_s, note
         other = peers(path, peer) if peer else "--peer PYTHON names one with `pip install sched-sim==0.2.0`"
         if isinstance(other, str):
             yield f"sched-sim, {path.name}", None, other

@@ -8,20 +8,11 @@ scheduling) or ends; what a step gives is known at its end.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory, Rules
-
-
-class Times(Protocol):
-    """How long steps take."""
-
-    def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
-        """(a step of decodes alone, what the next one takes more)."""
-
-    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]], everywhere: int | None = None) -> float:
-        """A step with prompts."""
+from planner.simulate.run import Times
 
 
 @dataclass(eq=False)

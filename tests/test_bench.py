@@ -16,7 +16,9 @@ def test_it_prints_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         "one estimate, speed included",
         "one estimate, files read and validated",
         "planner, azure2023_conv_head.csv",
+        "planner not compiled, azure2023_conv_head.csv",
         "sched-sim, azure2023_conv_head.csv",
         "planner, mooncake_conversation_head.jsonl.gz",
+        "planner not compiled, mooncake_conversation_head.jsonl.gz",
         "sched-sim, mooncake_conversation_head.jsonl.gz",
     ]

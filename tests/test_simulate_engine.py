@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +14,6 @@ from planner.simulate.quantiles import Gaps
 from planner.simulate.requests import Request
 from planner.simulate.rules import Memory, Rules
 from planner.simulate.run import Run
-from planner.simulate.steps import StepTimes
 from tests.reference_engine import Naive, ReferenceEngine, run_together
 
 TICK_S = 2.0**-20
@@ -54,7 +52,7 @@ class Watch:
 def engine_of(memory: Memory, rules: Rules, chunk_tokens: int = 0) -> tuple[Engine, Watch]:
     watch = Watch()
     hashes = Hashes(memory, chunk_tokens) if chunk_tokens else None
-    return Engine(memory, rules, cast(StepTimes, EvenTimes()), watch, hashes), watch
+    return Engine(memory, rules, EvenTimes(), watch, hashes), watch
 
 
 def check(engine: Engine) -> None:
@@ -164,10 +162,9 @@ def test_times_and_preemptions_are_the_naive_engines(
 
 @given(loads(), RULES, st.integers(10, 500))
 @EXAMPLES
-def test_the_common_case_is_the_naive_engines_too_however_far_ahead_requests_are_sent(
+def test_times_are_the_naive_engines_however_far_ahead_requests_are_sent(
     requests: list[Request], rules: Rules, units: int
 ) -> None:
-    """Where all requests surely fit, and on both sides of where they do (sprint.py)."""
     rules = replace(rules, sees_late=True, mixes=True, max_queue=None, timeout_s=None)
     memory = Memory(units, ((4, 1),))
     _, naive = same(memory, rules, requests)

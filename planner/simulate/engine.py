@@ -14,9 +14,7 @@ from planner.simulate.hashes import Hashes
 from planner.simulate.requests import Request
 from planner.simulate.room import Room
 from planner.simulate.rules import Memory, Rules
-from planner.simulate.run import Observer, Run
-from planner.simulate.sprint import sprint
-from planner.simulate.steps import StepTimes
+from planner.simulate.run import Observer, Run, Times
 
 LONGEST_STRIDE = 512
 """Steps done at once: over so many the time of a step grows linearly."""
@@ -26,7 +24,7 @@ class Engine(Room):
     """Requests in, times out: `submit` in order of arrival, `advance` as far as time goes."""
 
     def __init__(
-        self, memory: Memory, rules: Rules, times: StepTimes, observer: Observer, hashes: Hashes | None = None
+        self, memory: Memory, rules: Rules, times: Times, observer: Observer, hashes: Hashes | None = None
     ) -> None:
         """hashes: how the load's hash ids name chunks; None: nothing is shared"""
         super().__init__(memory, rules, hashes if rules.prefix_caching else None)
@@ -45,8 +43,6 @@ class Engine(Room):
         self.busy_s = 0.0
         self.together: Callable[[float], None] | None = None
         """Advances it with others, without whom it does no step."""
-        self.common = rules.sees_late and rules.mixes and rules.timeout_s is None and hashes is None
-        """sprint may be tried."""
 
     def submit(self, request: Request, seen_s: float) -> Run | None:
         """A request that is in the queue from a time on, to which `advance` has come; None: too long, or queue full."""
@@ -77,10 +73,6 @@ class Engine(Room):
             return
         waiting, running, growth, most = self.waiting, self.running, self.growth, self.most_running
         while self.began < until:
-            if self.common and self.partial is None and self.lack <= 0 and self.promised <= self.sure_tokens:
-                sprint(self, until)
-                if self.began >= until:
-                    return
             target = self.expire(until) if self.deadlines else until
             if self.partial is not None:
                 self._step()
@@ -125,10 +117,9 @@ class Engine(Room):
     def fail(self) -> list[Run]:
         """Everything in it is lost, the cache too; returns the requests that had not ended."""
         lost = [run for run in (*self.running, *self.waiting) if run.end_s < 0]
-        fresh = Engine(self.memory, self.rules, self.times, self.observer, self.hashes)
-        fresh.together = self.together
-        fresh.now, fresh.began, fresh.busy_s = self.now, self.began, self.busy_s
-        self.__dict__.update(fresh.__dict__)
+        together, now, began, busy_s = self.together, self.now, self.began, self.busy_s
+        Engine.__init__(self, self.memory, self.rules, self.times, self.observer, self.hashes)
+        self.together, self.now, self.began, self.busy_s = together, now, began, busy_s
         return lost
 
     def _pause(self) -> None:
@@ -148,7 +139,7 @@ class Engine(Room):
             self._pause()
 
     def schedule(self) -> list[tuple[int, int]]:
-        """Chooses what the next step computes of prompts, as StepTimes.mixed takes it; makes room for its decodes."""
+        """Chooses what the next step computes of prompts, as Times.mixed takes it; makes room for its decodes."""
         growth, mixes = self.growth, self.rules.mixes
         ahead = 1 if mixes and growth.batch else 0
         grown = growth.units(ahead)
@@ -243,7 +234,7 @@ class Engine(Room):
         They are done as many at once as end no request before the last of them.
         """
         growth, late, waiting, gaps = self.growth, self.rules.sees_late, self.waiting, self.observer.gaps
-        ends, priced, counts, per_s = growth.ends, self.times.decode, gaps.counts, gaps.per_s
+        ends, priced = growth.ends, self.times.decode
         leaving, stalled, now = self.leaving, self.stalled, self.now
         tight = self.promised > self.sure_tokens
         while True:
@@ -276,7 +267,7 @@ class Engine(Room):
                 self._resume(now - taken + seconds)
                 taken, steps = taken - seconds, steps - 1
             if steps:
-                counts[int(taken / steps * per_s)] += steps * batch
+                gaps.add(taken / steps, steps * batch)
             if leaving:
                 self.let_go()
             if ends[0] <= growth.clock:

@@ -1,4 +1,4 @@
-"""A request in an engine, and who is told what becomes of it."""
+"""A request in an engine, how long an engine's steps take, and who is told what becomes of it."""
 
 from typing import Protocol
 
@@ -15,8 +15,10 @@ class Run:
     """Tokens of it whose keys and values are cached, until it decodes."""
     emitted = 0
     """Tokens that it had written when it was last preempted or cancelled."""
-    started_s = first_s = end_s = -1.0
-    """End: with its last token, or when it was cancelled."""
+    started_s = -1.0
+    first_s = -1.0
+    end_s = -1.0
+    """With its last token, or when it was cancelled."""
     own: int
     """Cached tokens less Growth.clock, while it decodes."""
     finish_at: int
@@ -46,6 +48,26 @@ class Run:
         self.prompt = prompt = request.input_tokens
         """Tokens to compute before it decodes: its input, and after a preemption what it had written too."""
         self.tokens = prompt + request.output_tokens
+
+
+class Times(Protocol):
+    """How long steps take."""
+
+    def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
+        """(a step of decodes alone [s], what the next one takes more [s]).
+
+        batch: requests that decode, at least one
+        kv_tokens: cached tokens of all of them
+        """
+
+    def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]], everywhere: int | None = None) -> float:
+        """A step of prompts, with decodes or alone [s].
+
+        batch: requests that decode; none where decodes wait
+        kv_tokens: cached tokens of all of them
+        prompts: (new tokens, cached ones before them) of each chunk
+        everywhere: tokens of all data-parallel ranks' steps, which the experts see; None: each does as much
+        """
 
 
 class Observer(Protocol):

@@ -45,13 +45,11 @@ class Sharing:
 
     def find(self, run: Run) -> Found:
         """What a request that starts finds; at least a prompt's last token, and so its block, is computed."""
-        found = Found([], 0, 0)
-        if run.parts is not None and self.hashes is not None:
-            found = self._chunks(run, self.hashes)
-            for span, count in found.held:
-                found.shared += count * span.each
-                if not span.refs:
-                    found.idle += count * span.each
+        found = Found([], 0, 0) if run.parts is None or self.hashes is None else self._chunks(run, self.hashes)
+        for span, count in found.held:
+            found.shared += count * span.each
+            if not span.refs:
+                found.idle += count * span.each
         if run.left is not None and found.chunks == run.chunks and run.left in self.pool.queue:
             block, weight = self.memory.growing[0]
             found.left = run.left
