@@ -33,9 +33,11 @@ class CompileHook(BuildHookInterface[Any]):
         self.folder = TemporaryDirectory()
         command = [sys.executable, __file__, self.folder.name]
         try:
-            subprocess.run(command, cwd=self.root, check=True, capture_output=True, timeout=LIMIT_S)  # noqa: S603
+            subprocess.run(  # noqa: S603
+                command, cwd=self.root, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S
+            )
         except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", None) or b"").decode(errors="replace")
+            said = (getattr(error, "stdout", None) or b"").decode(errors="replace")
             self.app.display_warning(f"the simulated engine is not compiled, and so slower: {error}\n{said}")
             return
         built = Path(self.folder.name, "lib")

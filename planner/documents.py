@@ -196,21 +196,32 @@ def _check_structure(path: Path, text: str) -> None:
     """Refuse what would grow or nest without bound, before anything is built."""
     depth = aliases = documents = 0
     for count, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        aliases += isinstance(event, yaml.AliasEvent)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        tag = getattr(event, "tag", None)
-        problems = (
-            (depth > MAX_DEPTH, TOO_DEEP),
-            (aliases > MAX_ALIASES, f"more than {MAX_ALIASES} aliases"),
-            (documents > 1, "more than one document"),
-            (count > MAX_EVENTS, f"more than {MAX_EVENTS:,} values"),
-            (tag is not None, f"the tag {tag}"),
-        )
-        for exceeded, what in problems:
-            if exceeded:
-                line = event.start_mark.line + 1 if event.start_mark else 1
-                raise InputError(f"{path}:{line}: {what}; planner does not read that")
+        tag = None
+        if isinstance(event, yaml.ScalarEvent):
+            tag = event.tag
+        elif isinstance(event, yaml.CollectionStartEvent):
+            tag = event.tag
+            depth += 1
+        elif isinstance(event, yaml.AliasEvent):
+            aliases += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+        if depth > MAX_DEPTH:
+            what = TOO_DEEP
+        elif aliases > MAX_ALIASES:
+            what = f"more than {MAX_ALIASES} aliases"
+        elif documents > 1:
+            what = "more than one document"
+        elif count > MAX_EVENTS:
+            what = f"more than {MAX_EVENTS:,} values"
+        elif tag is not None:
+            what = f"the tag {tag}"
+        else:
+            continue
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        raise InputError(f"{path}:{line}: {what}; planner does not read that")
 
 
 NUMBER_TAG = "tag:planner,2026:number"

@@ -22,9 +22,9 @@ from planner.simulate.checks import Seen, checks_of
 from planner.simulate.cluster import ROUTINGS, Cluster, Failures, Result
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
+from planner.simulate.loads import ClosedLoop, Load
 from planner.simulate.measures import Limits, Meter
 from planner.simulate.outcome import measured
-from planner.simulate.requests import ClosedLoop, Load
 from planner.simulate.setting import setting_of
 from planner.units import counted, show_seconds
 from planner.workers import each_done

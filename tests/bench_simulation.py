@@ -2,8 +2,9 @@
 
     python -m tests.bench [--traces FOLDER] [--peer PYTHON]
 
-Of planner everything counts that `planner simulate` does for a trace but printing: reading the file, filling tables of
-step times, the engine, the measuring; the note has it without the first two. It is measured as its wheel installs it,
+Of planner everything counts that `planner simulate` does for a trace once scenario and calibration are loaded, but
+printing: reading the file, filling tables of step times, the engine, the measuring; the note has it without the first
+two. It is measured as its wheel installs it,
 with the engine compiled, and from the checkout, as Python alone. Of sched-sim, whose input is Python
 objects, its simulator alone. Both serve an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has
 a preset, in steps of at most 8,192 tokens and 1,024 requests, with a prefix cache where the trace has hash ids.
@@ -25,8 +26,8 @@ from planner.origin import Origin
 from planner.simulate.cluster import Cluster
 from planner.simulate.engine import Engine
 from planner.simulate.hashes import Hashes
+from planner.simulate.loads import Listed, Load
 from planner.simulate.measures import Limits, Meter
-from planner.simulate.requests import Listed, Load
 from planner.simulate.setting import Setting, setting_of
 from planner.simulate.traces import open_trace
 from tests import wheels
@@ -89,9 +90,9 @@ class Speed:
 def ours(path: Path) -> Speed:
     """A whole trace, from the file to its quantiles; and its simulator alone, as the peer's is measured."""
     caching = {"engine_options.prefix_caching": bool(open_trace(path).chunk_tokens)}
-    deployment = deploy(catalog.load_scenario({}, Origin("bench"), SCENARIO | caching))
+    setting = setting_of(deploy(catalog.load_scenario({}, Origin("bench"), SCENARIO | caching)))
     start = process_time()
-    trace, setting = open_trace(path), setting_of(deployment)
+    trace = open_trace(path)
     meter = simulated(trace, setting)
     found = f"TTFT p50 {meter.ttft.at(0.5):.3g} s, {meter.preemptions:,} preemptions"
     whole_s = process_time() - start

@@ -27,7 +27,8 @@ from planner.simulate.arrivals import (
 )
 from planner.simulate.changes import Changed, at_rate, mean_rate_per_s
 from planner.simulate.lengths import SHARES, gini, law_of
-from planner.simulate.requests import ClosedLoop, Request
+from planner.simulate.loads import ClosedLoop
+from planner.simulate.requests import Request
 from planner.simulate.traces import open_trace
 from planner.workload_inputs import Lengths, Prefix, Tenants, Workload
 from tests.scenarios import ROOT

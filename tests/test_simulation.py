@@ -1,5 +1,6 @@
 """`simulation.simulate`: the fleet under a load, held against laws, the formulas, and itself."""
 
+import gc
 import json
 from decimal import Decimal
 from functools import cache
@@ -16,7 +17,8 @@ from planner.report import Report
 from planner.report_simulation import Simulation
 from planner.simulate import cluster, measures
 from planner.simulate.asked import Asked, load_of
-from planner.simulate.requests import ClosedLoop, Listed, Load, Request
+from planner.simulate.loads import ClosedLoop, Listed, Load
+from planner.simulate.requests import Request
 from planner.simulation import MOST_TRIED, Fleet, Task, _least, simulate, simulate_all
 from tests.scenarios import CHAT, ORACLES, scenario
 
@@ -505,6 +507,18 @@ def test_several_simulations_are_the_same_in_processes_of_their_own() -> None:
     assert told[-1] == (4, 4)
     offered = [report.simulation.offered_per_s for report in here if report.simulation]
     assert offered[0] == offered[1] != offered[2]
+
+
+def test_the_garbage_collector_is_left_as_it_was(tmp_path: Path) -> None:
+    planned = scenario("llama-3.1-8b", overrides={"workload": ARRIVING})
+    before = gc.get_freeze_count()
+    simulate(planned, load_of(planned, Asked(requests=FEW)), Fleet(replicas=1))
+    assert gc.get_freeze_count() == before
+    trace = tmp_path / "bad.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 60, "output_length": 2}\nnot a line\n')
+    with pytest.raises(InputError, match="JSON"):
+        simulate(planned, load_of(planned, Asked(trace=trace)), Fleet(replicas=1))
+    assert gc.get_freeze_count() == before
 
 
 def test_replicas_are_the_same_in_processes_of_their_own() -> None:

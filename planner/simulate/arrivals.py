@@ -14,7 +14,8 @@ from random import Random
 
 from planner.errors import InputError
 from planner.simulate.lengths import LengthLaw, law_of
-from planner.simulate.requests import MOST_REQUESTS, RATES, Request, check
+from planner.simulate.loads import MOST_REQUESTS, RATES, check
+from planner.simulate.requests import Request
 from planner.units import counted
 from planner.workload_inputs import Tenants, Workload
 

@@ -7,7 +7,7 @@ from planner.errors import InputError
 from planner.inputs import Scenario
 from planner.simulate.arrivals import Arrivals, arrivals_of, generated
 from planner.simulate.changes import Changed, at_rate
-from planner.simulate.requests import ClosedLoop, Load
+from planner.simulate.loads import ClosedLoop, Load
 from planner.simulate.traces import open_trace
 
 GENERATED_REQUESTS = 10_000

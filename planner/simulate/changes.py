@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from planner.errors import InputError
-from planner.simulate.requests import MOST_REQUESTS, MOST_TOKENS, RATES, Load, Request, check
+from planner.simulate.loads import MOST_REQUESTS, RATES, Load, check
+from planner.simulate.requests import MOST_TOKENS, Request
 from planner.units import ceil_div, counted
 
 

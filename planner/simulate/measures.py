@@ -203,10 +203,8 @@ class Meter:
 
     def merge(self, other: "Meter") -> None:
         """Adds what was seen of another part of the fleet, both counted."""
-        for name in ("ttft", "tpot", "e2e", "queued", "series", "arriving"):
+        for name in ("ttft", "tpot", "e2e", "queued", "gaps", "series", "arriving"):
             getattr(self, name).merge(getattr(other, name))
-        for place, gaps in other.gaps.counts.items():
-            self.gaps.counts[place] += gaps
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.last_s = max(self.last_s, other.last_s)

@@ -1,7 +1,7 @@
 """Percentiles of very many values: exact while they fit, from a sketch of bounded error beyond."""
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from math import ceil, exp, floor, fsum, log
 
@@ -102,12 +102,18 @@ class Gaps:
 
     def __init__(self, per_s: int = GAPS_PER_S) -> None:
         self.per_s = per_s
-        self.counts: defaultdict[int, int] = defaultdict(int)
+        self.counts: dict[int, int] = {}
         """By their length in such parts, rounded down."""
 
     def add(self, seconds: float, gaps: int) -> None:
         """So many gaps of this length."""
-        self.counts[int(seconds * self.per_s)] += gaps
+        part = int(seconds * self.per_s)
+        self.counts[part] = self.counts.get(part, 0) + gaps
+
+    def merge(self, other: "Gaps") -> None:
+        """Add all that another was given."""
+        for part, gaps in other.counts.items():
+            self.counts[part] = self.counts.get(part, 0) + gaps
 
     @property
     def count(self) -> int:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from planner.simulate.cluster import Cluster
 from planner.simulate.engine import Engine
+from planner.simulate.loads import Listed
 from planner.simulate.measures import Limits, Meter, Point
-from planner.simulate.requests import Listed, Request
+from planner.simulate.requests import Request
 from planner.simulate.rules import Memory, Rules
 from planner.simulate.run import Run
 from planner.simulate.steps import StepTimes
