@@ -142,36 +142,35 @@ class Engine(Room):
         """Chooses what the next step computes of prompts, as Times.mixed takes it; makes room for its decodes."""
         growth, mixes = self.growth, self.rules.mixes
         ahead = 1 if mixes and growth.batch else 0
-        grown = growth.units(ahead)
-        free = self._free(grown)
-        preempted = free < 0
+        preempted = self.lacks(0, ahead)
         if preempted:
             self.make_room()
-            grown = growth.units(ahead)
-            free = self._free(grown)
         room = self.rules.max_tokens - (growth.batch if mixes else 0)
         prompts: list[tuple[int, int]] = []
         partial = self.partial
         if partial is not None:
             prior = partial.prefilled
             new = min(partial.prompt - prior, room)
-            if free < self._grown(prior + new) - self._grown(prior):
+            if self.lacks(self._grown(prior + new) - self._grown(prior), ahead):
                 self._preempt(partial)
                 preempted = True
             else:
                 room -= self._compute(partial, new, prompts)
         if not preempted and room and self.partial is None:
-            self._start_waiting(room, grown, prompts)
+            self._start_waiting(room, ahead, prompts)
         if not prompts:
             self.make_room()
         return prompts
 
-    def _start_waiting(self, room: int, grown: int, prompts: list[tuple[int, int]]) -> None:
-        """Requests that wait, in order, as long as slots, tokens and memory last."""
+    def _start_waiting(self, room: int, ahead: int, prompts: list[tuple[int, int]]) -> None:
+        """Requests that wait, in order, as long as slots, tokens and memory last.
+
+        ahead: as `lacks` takes it
+        """
         waiting, running = self.waiting, self.running
         while waiting and room and waiting[0].seen_s <= self.began and len(running) < self.most_running:
             run = waiting[0]
-            if not self._start(run, room, grown):
+            if not self._start(run, room, ahead):
                 return
             waiting.popleft()
             self.lack = 0
@@ -236,7 +235,6 @@ class Engine(Room):
         growth, late, waiting, gaps = self.growth, self.rules.sees_late, self.waiting, self.observer.gaps
         ends, priced = growth.ends, self.times.decode
         leaving, stalled, now = self.leaving, self.stalled, self.now
-        tight = self.promised > self.sure_tokens
         while True:
             batch, clock = growth.batch, growth.clock
             steps = ends[0] - clock
@@ -248,7 +246,7 @@ class Engine(Room):
                 steps = enough
             if steps > LONGEST_STRIDE:
                 steps = LONGEST_STRIDE
-            if tight and self._free(growth.units(steps)) < 0:
+            if self.lacks(0, steps):
                 steps = self._steps_that_fit(steps)
                 if not steps:
                     self.make_room()
@@ -283,7 +281,7 @@ class Engine(Room):
 
     def make_room(self) -> None:
         """Preempts those that started last until the others can take one more step."""
-        while self.promised > self.sure_tokens and self._free(self.growth.units(1)) < 0:
+        while self.lacks(0, 1):
             self._preempt(next(reversed(self.running)))
 
     def finish(self) -> None:

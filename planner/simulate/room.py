@@ -64,24 +64,33 @@ class Room:
                 units += grown_of(self.partial.prefilled)
         return units
 
-    def _free(self, grown: int) -> int:
-        """Units that none uses, likewise; negative where they lack."""
-        return self.pool.units - self.pool.shared - self.used(grown)
+    def lacks(self, units: int, ahead: int) -> bool:
+        """Whether so many more units do not fit beside all that requests hold.
 
-    def _start(self, run: Run, room: int, grown: int) -> bool:
-        """Takes what is cached of a prompt, and what does not grow; False where it does not fit."""
+        units: of running requests, which have been promised them
+        ahead: steps that those who decode take until then
+        """
+        if self.promised <= self.sure_tokens:
+            return False
+        return self.used(self.growth.units(ahead)) + units > self.pool.units - self.pool.shared
+
+    def _start(self, run: Run, room: int, ahead: int) -> bool:
+        """Takes what is cached of a prompt, and what does not grow; False where it does not fit.
+
+        ahead: as `lacks` takes it
+        """
         sharing, fixed = self.sharing, self.fixed(run.tokens)
         promised = self.promised + run.tokens + self.margin
         if promised <= self.sure_tokens and run.parts is None and run.left is None:
             pass  # nothing to find, and it surely fits
         elif sharing is not None:
-            used = self.used(grown)
+            used = self.used(self.growth.units(ahead))
             sharing.pool.settle(used)
             found = sharing.find(run)
             if not self._allows(run, room, found.tokens, fixed - found.shared + found.idle, used):
                 return False
             sharing.take(run, found)
-        elif not self._allows(run, room, 0, fixed, self.used(grown)):
+        elif not self._allows(run, room, 0, fixed, self.used(self.growth.units(ahead))):
             return False
         self.promised = promised
         self.still += fixed - run.shared
@@ -112,7 +121,7 @@ class Room:
         low, high = 0, steps
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._free(self.growth.units(middle)) < 0 else (middle, high)
+            low, high = (low, middle) if self.lacks(0, middle) else (middle, high)
         return low
 
     def _release(self, runs: list[Run], again: bool = False) -> None:
