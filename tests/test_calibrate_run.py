@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -266,6 +267,18 @@ def test_a_failing_rank_is_heard_while_the_others_wait() -> None:
         collective.received([quiet, failing], 30)
     send.close()
     assert time.monotonic() - start < 5
+
+
+def test_a_rank_that_failed_because_another_did_does_not_hide_why() -> None:
+    (first, send_first), (second, send_second) = (multiprocessing.Pipe(duplex=False) for _ in range(2))
+    send_second.send("rank 1: connection closed by peer")
+    cause = threading.Timer(0.3, send_first.send, ["rank 0: no such dtype"])
+    cause.start()
+    with pytest.raises(
+        collective.RanksFailedError, match=r"^rank 0: no such dtype; rank 1: connection closed by peer$"
+    ):
+        collective.received([first, second], 30)
+    cause.join()
 
 
 def test_ranks_answer_in_their_own_order() -> None:

@@ -22,6 +22,8 @@ from planner.calibrate.timing import LEAST_CALLS, CudaTimer, Sample, Timer, Wall
 
 DEADLINE_S = 180
 """Ranks that wait for one another for ever are ended after this long."""
+OTHERS_S = 2
+"""Once a rank has failed, the others have so long to say why they did."""
 LIMITS = {"float32": 1e-4, "bfloat16": 2e-2}
 """Largest error of a sum: ranks add in the dtype, one rounding for each, so bfloat16 has twice a kernel's limit."""
 
@@ -105,25 +107,36 @@ def _interrupts_ignored() -> Iterator[None]:
 def received(ends: Sequence[Any], deadline_s: float) -> list[list[Reduced]]:
     """What each rank sends, in the order of the ranks.
 
-    raises: RanksFailedError as soon as any rank fails, though the others wait for it; or after the deadline
+    raises: RanksFailedError soon after any rank fails, though the others wait for it, with what each that failed says:
+        which of them was the cause, the order in which they are heard does not tell; or after the deadline
     """
     found: dict[Any, list[Reduced]] = {}
+    failed: dict[Any, str] = {}
     end = time.monotonic() + deadline_s
-    while len(found) < len(ends):
-        ready = connection.wait([one for one in ends if one not in found], max(0.0, end - time.monotonic()))
+    while waited := [one for one in ends if one not in found and one not in failed]:
+        ready = connection.wait(waited, max(0.0, end - time.monotonic()))
         if not ready:
-            raise RanksFailedError(f"a rank did not finish within {deadline_s:.0f} s")
-        found |= {one: _answer(one) for one in ready}
+            break
+        for one in ready:
+            answer = _answer(one)
+            if isinstance(answer, str):
+                failed[one] = answer
+                end = min(end, time.monotonic() + OTHERS_S)
+            else:
+                found[one] = answer
+    if failed:
+        raise RanksFailedError("; ".join(dict.fromkeys(failed[one] for one in ends if one in failed)))
+    if waited:
+        raise RanksFailedError(f"a rank did not finish within {deadline_s:.0f} s")
     return [found[one] for one in ends]
 
 
-def _answer(receive: Any) -> list[Reduced]:
+def _answer(receive: Any) -> list[Reduced] | str:
+    """What a rank measured, or why it failed."""
     try:
         found: list[Reduced] | str = receive.recv()
     except EOFError:
-        raise RanksFailedError("a rank ended without an answer") from None
-    if isinstance(found, str):
-        raise RanksFailedError(found)
+        return "a rank ended without an answer"
     return found
 
 
