@@ -135,5 +135,5 @@ class Gaps:
     @property
     def mean(self) -> float:
         """Of all [s]."""
-        whole = sum((place + 0.5) * gaps for place, gaps in self.counts.items())
+        whole = fsum((place + 0.5) * gaps for place, gaps in self.counts.items())
         return whole / self.count / self.per_s
