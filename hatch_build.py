@@ -1,7 +1,7 @@
 """Compiles the simulated engine with mypyc as a wheel is built; where that fails, the wheel holds it as Python alone.
 
-Both are the same source: tests hold them to the same results, and compiled it is three times as fast. An editable
-install reads the checkout's own files, and HATCH_BUILD_NO_HOOKS=true leaves the step out.
+Both are the same source: tests hold them to the same results, and compiled it is two to three times as fast. An
+editable install reads the checkout's own files, and HATCH_BUILD_NO_HOOKS=true leaves the step out.
 """
 
 import os
