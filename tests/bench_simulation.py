@@ -4,10 +4,10 @@
 
 Of planner everything counts that `planner simulate` does for a trace once scenario and calibration are loaded, but
 printing: reading the file, filling tables of step times, the engine, the measuring; the note has it without the first
-two. It is measured as its wheel installs it,
-with the engine compiled, and from the checkout, as Python alone. Of sched-sim, whose input is Python
-objects, its simulator alone. Both serve an 8B Llama (planner 3.1, for its context) on one H100, of which sched-sim has
-a preset, in steps of at most 8,192 tokens and 1,024 requests, with a prefix cache where the trace has hash ids.
+two. It is measured as its wheel installs it, with the engine compiled, and from the checkout, as Python alone. Of
+sched-sim, whose input is Python objects, its simulator alone. Both serve an 8B Llama (planner 3.1, for its context) on
+one H100, of which sched-sim has a preset, in steps of at most 8,192 tokens and 1,024 requests, with a prefix cache
+where the trace has hash ids.
 sched-sim 0.2 finds prefixes by tokens, so a hash id stands for 512 tokens of its own. Measure on an idle machine: a
 busy one slows both. Of planner the fastest of RUNS runs counts, since others on a machine only ever slow it; sched-sim,
 a hundred times slower, runs once.

@@ -108,6 +108,16 @@ class Result:
         self.busy_s += other.busy_s
 
 
+@contextmanager
+def _loaded_modules_unvisited() -> Iterator[None]:
+    """The garbage collector leaves alone what is there already, which it would visit time and again for nothing."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 class Cluster:
     """Engines and the router before them."""
 
@@ -139,12 +149,9 @@ class Cluster:
         self.outages = Outages.over(count, failures) if failures else None
         self.turn = 0
 
+    @_loaded_modules_unvisited()
     def run(self, load: Load, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Everything that a load sends, to its end."""
-        with _loaded_modules_unvisited():
-            return self._run(load, progress)
-
-    def _run(self, load: Load, progress: Callable[[int], None]) -> Result:
         if self.outages is None and (self.routing == ROUTINGS[0] or self.count == 1):
             return self._drained(self._in_turn(load, progress))
         meter, series, now = self.meter, self.meter.series, 0.0
@@ -193,6 +200,7 @@ class Cluster:
             if engine.submit(request, request.arrival_s + delay_s) is None:
                 self._refused(engine, request)
 
+    @_loaded_modules_unvisited()
     def run_closed(self, loop: ClosedLoop, progress: Callable[[int], None] = lambda _done: None) -> Result:
         """Users who each ask one replica again when it has answered.
 
@@ -201,14 +209,13 @@ class Cluster:
         if self.outages is not None:
             raise ValueError("a closed loop knows no failures")
         requests = loop.requests()
-        with _loaded_modules_unvisited():
-            for i, engine in enumerate(self.engines):
-                engine.observer = _Asking(self, engine, requests, loop.think_s, progress)
-                users = loop.users // len(self.engines) + (i < loop.users % len(self.engines))
-                for request in islice(requests, users):
-                    self.meter.submitted += 1
-                    self._offer(engine, request, request.arrival_s)
-            return self._drained(None)
+        for i, engine in enumerate(self.engines):
+            engine.observer = _Asking(self, engine, requests, loop.think_s, progress)
+            users = loop.users // len(self.engines) + (i < loop.users % len(self.engines))
+            for request in islice(requests, users):
+                self.meter.submitted += 1
+                self._offer(engine, request, request.arrival_s)
+        return self._drained(None)
 
     def _send(self, request: Request, now: float) -> None:
         engine = self._chosen(request, now)
@@ -309,16 +316,6 @@ class Cluster:
         self.meter.count()
         busy_s = sum(engine.busy_s for engine in self.engines)
         return Result(self.meter, len(self.engines), busy_s, last_arrival_s, self.outages)
-
-
-@contextmanager
-def _loaded_modules_unvisited() -> Iterator[None]:
-    """The garbage collector leaves alone what is there already, which it would visit time and again for nothing."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 class _Asking:

@@ -20,8 +20,6 @@ class Room:
         self.sure_tokens, self.margin = memory.sure_tokens()
         self.fixed = memory.whole if rules.reserves_answer else memory.fixed
         """Units that a request of so many tokens holds from its start to its end."""
-        self.has_fixed = bool(rules.reserves_answer or memory.bounded or memory.state_units)
-        """Any are."""
         self.running: dict[Run, None] = {}
         """In the order in which they started."""
         self.partial: Run | None = None

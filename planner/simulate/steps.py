@@ -69,11 +69,7 @@ class StepTimes:
         self._decodes = Table(self._decode_line)
 
     def decode(self, batch: int, kv_tokens: int) -> tuple[float, float]:
-        """(a step of decodes alone [s], what the next one takes more [s]).
-
-        batch: requests that decode, at least one
-        kv_tokens: cached tokens of all of them
-        """
+        """(a step of decodes alone [s], what the next one takes more [s]), as run.Times asks for it."""
         start, slope, least = self._decodes[batch, kv_tokens // (CONTEXT_GRID * batch)]
         seconds = start + slope * kv_tokens
         return (seconds, slope * batch) if seconds > least else (least, 0.0)
@@ -86,13 +82,7 @@ class StepTimes:
         return self._shared[batch] + outputs + host + start, slope, least
 
     def mixed(self, batch: int, kv_tokens: int, prompts: list[tuple[int, int]], everywhere: int | None = None) -> float:
-        """A step of prompts, with decodes or alone [s].
-
-        batch: requests that decode; none where decodes wait
-        kv_tokens: cached tokens of all of them
-        prompts: (new tokens, cached ones before them) of each chunk
-        everywhere: tokens of all data-parallel ranks' steps, which the experts see; None: each does as much
-        """
+        """A step of prompts, with decodes or alone [s], as run.Times asks for it."""
         tokens, attention = batch, 0.0
         if batch:
             start, slope = self._beside[batch, kv_tokens // (CONTEXT_GRID * batch)]
